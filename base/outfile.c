@@ -1,0 +1,137 @@
+#include "base/outfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+struct moec_outfile {
+  int fd;
+  char *path; /* where the file goes: symlinks resolved */
+  char *temp; /* NULL when |path| is written directly */
+};
+
+static moec_status *failed(const char *what, const char *path) {
+  int error = errno;
+  /* A folder that is not there, or is a file, is the user's mistake; the rest is the system's. */
+  moec_code code =
+      error == ENOENT || error == ENOTDIR || error == EISDIR ? MOEC_INVALID_ARGUMENT : MOEC_IO;
+  return moec_error(code, "cannot %s %s: %s", what, path, strerror(error));
+}
+
+static void destroy(moec_outfile *f) {
+  if (f->fd >= 0) close(f->fd);
+  if (f->temp) unlink(f->temp);
+  free(f->path);
+  free(f->temp);
+  free(f);
+}
+
+/* Creates a file of an unused name beside f->path. open() rather than mkstemp(): it applies
+ * the umask to |mode|. */
+static moec_status *open_temp(moec_outfile *f, unsigned mode) {
+  const char *slash = strrchr(f->path, '/');
+  int folder = slash ? (int)(slash - f->path) + 1 : 0;
+  for (int attempt = 0; attempt < 100; attempt++) {
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) break;
+    char *temp = NULL;
+    if (asprintf(&temp, "%.*s.moec-%016" PRIx64, folder, f->path, random) < 0) {
+      return moec_error(MOEC_OUT_OF_MEMORY, "out of memory");
+    }
+    f->fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)mode);
+    if (f->fd >= 0) {
+      f->temp = temp;
+      return NULL;
+    }
+    free(temp);
+    if (errno != EEXIST) break;
+  }
+  return failed("write", f->path);
+}
+
+static moec_status *open_target(moec_outfile *f, unsigned mode) {
+  struct stat st;
+  if (stat(f->path, &st) == 0) {
+    if (S_ISDIR(st.st_mode)) {
+      return moec_error(MOEC_INVALID_ARGUMENT, "expected a file to write, got the folder %s",
+                        f->path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+      f->fd = open(f->path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+      return f->fd < 0 ? failed("write", f->path) : NULL;
+    }
+    char *real = realpath(f->path, NULL);
+    if (!real) return failed("write", f->path);
+    free(f->path);
+    f->path = real;
+  }
+  return open_temp(f, mode);
+}
+
+moec_status *moec_outfile_begin(const char *path, unsigned mode, moec_outfile **out) {
+  *out = NULL;
+  if (!path || !*path) {
+    return moec_error(MOEC_INVALID_ARGUMENT, "expected the path of a file to write, got none");
+  }
+  moec_outfile *f = calloc(1, sizeof *f);
+  if (!f) return moec_error(MOEC_OUT_OF_MEMORY, "out of memory");
+  f->fd = -1;
+  f->path = strdup(path);
+  moec_status *s = f->path ? open_target(f, mode) : moec_error(MOEC_OUT_OF_MEMORY, "out of memory");
+  if (s)
+    destroy(f);
+  else
+    *out = f;
+  return s;
+}
+
+moec_status *moec_outfile_write(moec_outfile *f, const void *data, size_t size) {
+  const char *p = data;
+  while (size) {
+    ssize_t n = write(f->fd, p, size < 1u << 30 ? size : 1u << 30);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return failed("write", f->path);
+    p += n;
+    size -= (size_t)n;
+  }
+  return NULL;
+}
+
+moec_status *moec_outfile_commit(moec_outfile *f) {
+  moec_status *s = NULL;
+  if (f->temp) {
+    if (fsync(f->fd) || rename(f->temp, f->path))
+      s = failed("write", f->path);
+    else {
+      free(f->temp);
+      f->temp = NULL; /* nothing is left to remove */
+    }
+  }
+  destroy(f);
+  return s;
+}
+
+void moec_outfile_discard(moec_outfile *f) {
+  if (f) destroy(f);
+}
+
+moec_status *moec_outfile_end(moec_outfile *f, moec_status *s) {
+  if (!s) return moec_outfile_commit(f);
+  moec_outfile_discard(f);
+  return s;
+}
+
+moec_status *moec_write_file(const char *path, const void *data, size_t size, unsigned mode) {
+  moec_outfile *f;
+  MOEC_TRY(moec_outfile_begin(path, mode, &f));
+  return moec_outfile_end(f, moec_outfile_write(f, data, size));
+}
