@@ -1,0 +1,221 @@
+/* The artifact: what `moec compile` writes and the runtime reads.
+ *
+ * An executable is  [ runtime stub (ELF) | padding | payload | footer ].  The payload starts at
+ * a multiple of MOEC_PAGE; the footer is the last sizeof(moec_footer) bytes of the file.
+ * The payload is  [ plan | kernels (a shared object, page aligned) | data (64-byte aligned blobs) ].
+ *
+ * The plan is one flat block of little-endian tables: moec_plan_header, then the sections it
+ * points to. Records refer to each other by index only; index MOEC_NONE means "none". The reader checks
+ * every offset, count and index once (runtime/plan_read.c) and never again.
+ *
+ * All sizes that depend on symbols are expressions: index into the expr table. */
+#ifndef MOEC_PLAN_H
+#define MOEC_PLAN_H
+
+#include <stdint.h>
+
+#define MOEC_PAGE 4096u
+#define MOEC_NONE UINT32_MAX
+#define MOEC_PLAN_MAGIC "MOECPLAN"
+#define MOEC_FOOTER_MAGIC "MOECEXE\n"
+#define MOEC_PLAN_VERSION 1u
+#define MOEC_PLAN_MAX_RANK 12
+
+typedef struct moec_footer {
+  uint64_t payload_offset, payload_size;
+  uint64_t plan_size;                     /* the plan is at payload_offset */
+  uint64_t kernels_offset, kernels_size;  /* from payload_offset */
+  uint64_t data_offset, data_size;        /* from payload_offset */
+  uint8_t sha256[32];                     /* of the payload */
+  uint32_t version, reserved;
+  char magic[8];
+} moec_footer;
+
+/* The four binding times. COMPILE results are constants in the plan. */
+typedef enum moec_schedule {
+  MOEC_AT_LOAD, /* values of parameters only: run on opening and after each update */
+  MOEC_AT_BIND, /* values of sizes only: run when sizes are bound                 */
+  MOEC_AT_STEP, /* everything else                                                */
+  MOEC_SCHEDULE_COUNT
+} moec_schedule;
+
+/* SECTION(field, record type) in file order. */
+#define MOEC_PLAN_SECTIONS(SECTION)                                                     \
+  SECTION(strings, char)            /* NUL-terminated; referred to by offset            */ \
+  SECTION(exprs, moec_plan_expr)                                                        \
+  SECTION(pool, uint32_t)           /* lists of indices                                 */ \
+  SECTION(ints, int64_t)            /* lists of integers                                */ \
+  SECTION(symbols, moec_plan_symbol)                                                    \
+  SECTION(buffers, moec_plan_buffer)                                                    \
+  SECTION(tensors, moec_plan_tensor)                                                    \
+  SECTION(files, moec_plan_file)                                                        \
+  SECTION(pieces, moec_plan_piece)                                                      \
+  SECTION(params, moec_plan_param)                                                      \
+  SECTION(consts, moec_plan_const)                                                      \
+  SECTION(kernels, moec_plan_kernel)                                                    \
+  SECTION(steps, moec_plan_step)    /* sorted by schedule, then order of execution      */ \
+  SECTION(inputs, moec_plan_io)                                                         \
+  SECTION(outputs, moec_plan_io)                                                        \
+  SECTION(constraints, moec_plan_constraint)                                            \
+  SECTION(moe_layers, moec_plan_moe)                                                    \
+  SECTION(functions, moec_plan_function)                                                \
+  SECTION(calls, moec_plan_call)
+
+typedef uint32_t moec_str_ref;  /* offset into strings */
+typedef uint32_t moec_expr_ref; /* index into exprs */
+
+typedef enum moec_expr_op {
+  MOEC_EXPR_CONST,  /* imm */
+  MOEC_EXPR_SYMBOL, /* a: index into symbols */
+  MOEC_EXPR_ADD, MOEC_EXPR_SUB, MOEC_EXPR_MUL, MOEC_EXPR_FLOORDIV, MOEC_EXPR_CEILDIV, MOEC_EXPR_MOD,
+  MOEC_EXPR_MIN, MOEC_EXPR_MAX, /* a, b: exprs with lower indices */
+  MOEC_EXPR_OP_COUNT
+} moec_expr_op;
+
+typedef struct moec_plan_expr { uint32_t op, a, b, reserved; int64_t imm; } moec_plan_expr;
+
+typedef struct moec_plan_symbol { moec_str_ref name; uint32_t reserved; int64_t fixed; /* --dim; -1: free */ } moec_plan_symbol;
+
+typedef enum moec_buffer_kind {
+  MOEC_BUFFER_PARAM, /* a parameter's compute copy; lives from open to close        */
+  MOEC_BUFFER_CONST, /* points into the data section                                */
+  MOEC_BUFFER_INPUT, /* bound to the caller's memory, or a copy of it               */
+  MOEC_BUFFER_LOAD,  /* written by the load schedule                                */
+  MOEC_BUFFER_BIND,  /* written by the bind schedule                                */
+  MOEC_BUFFER_STEP,  /* placed in the step arena between |first| and |last|         */
+  MOEC_BUFFER_OUTPUT,/* a graph output: lives until the next step                   */
+  MOEC_BUFFER_KIND_COUNT
+} moec_buffer_kind;
+
+typedef struct moec_plan_buffer {
+  uint32_t kind;
+  moec_expr_ref bytes;
+  uint32_t first, last; /* STEP: indices of the first writing and last reading step of the step schedule */
+} moec_plan_buffer;
+
+/* A dense row-major view of a whole buffer. Several tensors may view one buffer (reshapes). */
+typedef struct moec_plan_tensor {
+  uint32_t buffer;
+  uint32_t dtype; /* moec_dtype of base/dtype.h */
+  uint32_t rank;
+  uint32_t dims;  /* pool offset: rank expr indices */
+  moec_str_ref name;
+} moec_plan_tensor;
+
+typedef struct moec_plan_file { moec_str_ref name; uint32_t reserved; uint64_t size; uint8_t sha256[32]; } moec_plan_file;
+
+/* See moec_piece in ir/ir.h. file MOEC_NONE: |offset| is into the data section. */
+typedef struct moec_plan_piece {
+  uint32_t file, dtype, rank;
+  moec_str_ref name;
+  uint64_t offset;
+  int64_t shape[MOEC_PLAN_MAX_RANK], start[MOEC_PLAN_MAX_RANK];
+  uint32_t perm[MOEC_PLAN_MAX_RANK];
+} moec_plan_piece;
+
+typedef struct moec_plan_param {
+  moec_str_ref name;
+  uint32_t tensor;    /* of the compute copy */
+  uint32_t storage;   /* moec_dtype of the source */
+  uint32_t group;     /* 0 dense, 1 expert */
+  int32_t shard_axis; /* -1: replicated */
+  uint32_t trainable, tie;
+  uint32_t pieces, n_pieces; /* index of the first, count */
+} moec_plan_param;
+
+typedef struct moec_plan_const { uint32_t tensor, reserved; uint64_t offset, size; } moec_plan_const;
+
+/* A generated kernel: symbol |name| of the shared object, a moec_kernel_fn. */
+typedef struct moec_plan_kernel {
+  moec_str_ref name;
+  moec_str_ref what;     /* what it computes, for people */
+  moec_expr_ref rows;    /* range of the parallel index */
+  moec_expr_ref scratch; /* bytes of scratch a thread needs */
+  moec_expr_ref flops;   /* of one launch */
+  uint32_t grain;        /* rows a thread should take at least */
+} moec_plan_kernel;
+
+/* STEP(NAME, text, operands -> results; integer attributes in |ints|).
+ * Tensors in |args|: inputs first, then outputs; MOEC_NONE where an optional one is absent. */
+#define MOEC_PLAN_STEPS(STEP)                                                                                 \
+  STEP(KERNEL, "kernel")                   /* any -> any; |kernel| says which                              */ \
+  STEP(COPY, "copy")                       /* x -> y of equal bytes                                        */ \
+  STEP(GEMM, "gemm")                       /* a, b, c? -> y; ints: moec_gemm_ints as expr refs             */ \
+  STEP(CONV, "conv")                       /* x, w -> y; ints: d, strides[d], pads[2d], dilations[d], groups */ \
+  STEP(CUMSUM, "cumsum")                   /* x -> y; ints: axis, reverse, exclusive                       */ \
+  STEP(TOPK, "topk")                       /* x -> values?, indices?; ints: axis, largest                  */ \
+  STEP(SCATTER_ELEMENTS, "scatter_elements") /* x, i, u -> y; ints: axis, reduction                        */ \
+  STEP(SCATTER_ND, "scatter_nd")           /* x, i, u -> y; ints: reduction                                */ \
+  STEP(RANDOM, "random")                   /* -> y; ints: kind, seed                                       */ \
+  STEP(MOE_SELECT, "moe.select")           /* s -> i                                                       */ \
+  STEP(MOE_PLAN, "moe.plan")               /* i -> perm, inv, offsets                                      */ \
+  STEP(MOE_DISPATCH, "moe.dispatch")       /* x, perm -> rows; ints: k                                     */ \
+  STEP(MOE_GROUPED_DOT, "moe.grouped_dot") /* rows, w, offsets, bias? -> y; ints: transposed               */ \
+  STEP(MOE_WEIGHT, "moe.weight")           /* rows, w, perm -> y                                           */ \
+  STEP(MOE_COMBINE, "moe.combine")         /* rows, inv, w?, residual? -> y; ints: k. With w: the fused    \
+                                              weighted restore; residual is added last                     */
+
+typedef enum moec_step_op {
+#define MOEC_STEP_ENUM(name, text) MOEC_STEP_##name,
+  MOEC_PLAN_STEPS(MOEC_STEP_ENUM)
+#undef MOEC_STEP_ENUM
+  MOEC_STEP_COUNT
+} moec_step_op;
+
+typedef struct moec_plan_step {
+  uint32_t op, schedule;
+  uint32_t kernel;           /* KERNEL: index into kernels */
+  uint32_t args, n_in, n_out;/* pool offset of n_in + n_out tensor indices */
+  uint32_t ints, n_ints;     /* ints offset, count */
+  uint32_t call;             /* index into calls: the instance this step belongs to */
+  uint32_t moe;              /* index into moe_layers for steps of an expert region, else MOEC_NONE */
+  moec_str_ref where;        /* source node, for messages */
+  moec_expr_ref flops;       /* of this step */
+} moec_plan_step;
+
+/* GEMM: y[batch..., M, N] = A[batch..., M, K] * B[batch..., K, N] (+ c, same shape as y).
+ * ints = { n_batch, then expr refs: M, N, K, a_m, a_k, b_k, b_n, then for each batch axis: size, a_stride,
+ * b_stride }. Strides are in elements; one of a_m, a_k and one of b_k, b_n is the constant 1, or
+ * the axis it belongs to has size 1. */
+
+typedef struct moec_plan_io { moec_str_ref name; uint32_t tensor; } moec_plan_io;
+
+/* a == b is checked at bind. */
+typedef struct moec_plan_constraint { moec_expr_ref a, b; moec_str_ref where, what, a_text, b_text; } moec_plan_constraint;
+
+/* One MoE layer in schedule order. */
+typedef struct moec_plan_moe {
+  uint32_t indices, weights, offsets; /* tensors: i64 [tokens, k], float [tokens, k], i32 [E+1] */
+  uint32_t experts, k;
+  uint32_t call;
+  moec_str_ref name;
+} moec_plan_moe;
+
+/* A unit of reuse, compiled once. */
+typedef struct moec_plan_function { moec_str_ref name; uint32_t n_calls, n_kernels, reserved; } moec_plan_function;
+typedef struct moec_plan_call { uint32_t function, block; /* decoder block number, MOEC_NONE outside */ } moec_plan_call;
+
+typedef struct moec_plan_section { uint64_t offset; uint64_t count; } moec_plan_section;
+
+typedef struct moec_plan_header {
+  char magic[8];
+  uint32_t version, header_size;
+  uint64_t size; /* of the whole plan */
+  moec_str_ref model, options, target, cpu; /* for `info`; cpu: instruction set the kernels need, "x86-64-v3" */
+#define MOEC_SECTION_FIELD(field, type) moec_plan_section field;
+  MOEC_PLAN_SECTIONS(MOEC_SECTION_FIELD)
+#undef MOEC_SECTION_FIELD
+} moec_plan_header;
+
+/* ---- the kernel calling convention ---------------------------------------------------------
+ * A generated kernel handles rows [begin, end) of its parallel index; the runtime calls it from several threads
+ * with disjoint ranges. It allocates nothing and writes nothing but its outputs, scratch and fault. */
+typedef struct moec_kernel_args {
+  void *const *buf;   /* inputs, then outputs, in the order of the step's args */
+  const int64_t *sym; /* symbol values by index into symbols */
+  void *scratch;      /* 64-byte aligned, of this thread */
+  int32_t *fault;     /* set to 1 where an index is out of range (the access itself is clamped) */
+} moec_kernel_args;
+typedef void (*moec_kernel_fn)(const moec_kernel_args *args, int64_t begin, int64_t end);
+
+#endif
