@@ -4,12 +4,12 @@ enable_testing()
 set(MOEC_LAYERS base ir frontend models passes codegen runtime)
 
 # moec_test_program(TARGET FILE): links the layers whose headers FILE includes, so that a test
-# of base needs nothing else to build; all of them for one with helpers of its own.
+# of base needs nothing else to build; all of them for a user of tests/support.
 function(moec_test_program target file)
   file(STRINGS ${file} includes REGEX "^#include \"")
-  set(libraries)
+  set(libraries moec_base)
   foreach(layer IN LISTS MOEC_LAYERS)
-    if(includes MATCHES "\"(${layer}|tests)/")
+    if(includes MATCHES "\"(${layer}|tests/support)/")
       list(PREPEND libraries moec_${layer})
     endif()
   endforeach()
