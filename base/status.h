@@ -13,9 +13,11 @@
 #if defined(__GNUC__)
 #define MOEC_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define MOEC_MUST_USE __attribute__((warn_unused_result))
+#define MOEC_NEVER_NULL __attribute__((returns_nonnull)) /* MOEC_TRY(moec_error()) returns */
 #else
 #define MOEC_PRINTF(fmt, args)
 #define MOEC_MUST_USE
+#define MOEC_NEVER_NULL
 #endif
 
 /* CODE(name, text, exit status of a tool that stops with it) -- when to use it */
@@ -38,8 +40,9 @@ typedef enum moec_code {
 typedef struct moec_status moec_status;
 
 /* A new status. The message says what was expected, what was got, and where; no newline. */
-moec_status *moec_error(moec_code code, const char *fmt, ...) MOEC_PRINTF(2, 3);
-moec_status *moec_errorv(moec_code code, const char *fmt, va_list args) MOEC_PRINTF(2, 0);
+moec_status *moec_error(moec_code code, const char *fmt, ...) MOEC_PRINTF(2, 3) MOEC_NEVER_NULL;
+moec_status *moec_errorv(moec_code code, const char *fmt, va_list args)
+    MOEC_PRINTF(2, 0) MOEC_NEVER_NULL;
 
 /* Puts "context: " before the message of |s| and returns it; NULL stays NULL. */
 moec_status *moec_context(moec_status *s, const char *fmt, ...) MOEC_PRINTF(2, 3);
@@ -62,6 +65,7 @@ void moec_status_free(moec_status *s); /* NULL is fine */
 
 /* A broken invariant, reported with its place in the source. */
 #define MOEC_BUG(...) moec_error_at(__FILE__, __LINE__, __VA_ARGS__)
-moec_status *moec_error_at(const char *file, int line, const char *fmt, ...) MOEC_PRINTF(3, 4);
+moec_status *moec_error_at(const char *file, int line, const char *fmt, ...)
+    MOEC_PRINTF(3, 4) MOEC_NEVER_NULL;
 
 #endif
