@@ -2,7 +2,7 @@
  *
  * An executable is  [ runtime stub (ELF) | padding | payload | footer ].  The payload starts at
  * a multiple of MOEC_PAGE; the footer is the last sizeof(moec_footer) bytes of the file.
- * The payload is  [ plan | kernels (a shared object, page aligned) | data (64-byte aligned blobs) ].
+ * The payload is  [ plan | kernels (a shared object, page aligned) | data (64-byte aligned blobs) | report ].
  *
  * The plan is one flat block of little-endian tables: moec_plan_header, then the sections it
  * points to. Records refer to each other by index only; index MOEC_NONE means "none". The reader checks
@@ -26,6 +26,7 @@ typedef struct moec_footer {
   uint64_t plan_size;                     /* the plan is at payload_offset */
   uint64_t kernels_offset, kernels_size;  /* from payload_offset */
   uint64_t data_offset, data_size;        /* from payload_offset */
+  uint64_t report_offset, report_size;    /* from payload_offset: the partition as JSON, for `moec inspect` */
   uint8_t sha256[32];                     /* of the payload */
   uint32_t version, reserved;
   char magic[8];

@@ -1,0 +1,425 @@
+/* Flattening a module into a plan: calls are expanded, every value gets a tensor and a buffer,
+ * every node a step in the earliest schedule its operands allow.
+ *
+ * A value's binding time is the latest of its operands': parameters and constants are there at
+ * load, sizes at bind, graph inputs at the step. So a block's 1+w runs once on opening and a
+ * rope table once a size, though both sit in functions that run every step. */
+#include "codegen/plan_build.h"
+
+#include <string.h>
+
+#include "ir/builder.h"
+
+typedef struct slot {
+  uint32_t tensor;     /* MOEC_NONE: not computed (yet), or only inside another step */
+  moec_schedule at;
+  uint32_t moe;        /* expert region the value belongs to, or MOEC_NONE */
+} slot;
+
+/* One activation of a function: the tensors of its values. */
+typedef struct frame {
+  moec_graph *g;
+  slot *slots;         /* by value */
+  uint32_t call;       /* index into calls */
+} frame;
+
+typedef struct flattener {
+  moec_plan_tables *t;
+  moec_module *m;
+  const moec_kernel_set *kernels;
+  uint32_t *param_tensor; /* by parameter */
+  uint32_t *file_index;   /* by module file: index into plan files */
+  uint8_t *fn_static;     /* by function: 1 where no type of it has a symbol */
+  uint32_t n_blocks;
+} flattener;
+
+static moec_status *flatten(flattener *c, frame *f);
+
+/* ---- tensors ------------------------------------------------------------------------------ */
+
+static uint32_t new_tensor(flattener *c, moec_buffer_kind kind, moec_type type, const char *name) {
+  moec_plan_buffer b = {(uint32_t)kind, moec_plan_expr_of(c->t, moec_plan_bytes(c->m, type)), MOEC_NONE, 0};
+  return moec_plan_tensor_of(c->t, MOEC_TABLE_ADD(c->t, buffers, b), type, name);
+}
+
+static bool has_symbols(const moec_module *m, moec_type t) {
+  moec_type_info i = moec_type_get(m, t);
+  for (uint32_t k = 0; k < i.rank; k++)
+    if (!moec_dim_is_const(m, i.dims[k], NULL)) return true;
+  return false;
+}
+
+/* Result of a step at schedule |at|. */
+static slot result(flattener *c, moec_schedule at, moec_type type, uint32_t moe) {
+  static const moec_buffer_kind kind[] = {MOEC_BUFFER_LOAD, MOEC_BUFFER_BIND, MOEC_BUFFER_STEP};
+  return (slot){new_tensor(c, kind[at], type, ""), at, moe};
+}
+
+/* ---- parameters and constants ------------------------------------------------------------- */
+
+/* Bytes of pieces from files without a name are inlined in the model: copied into the data section. */
+static moec_status *add_piece(flattener *c, const moec_param_info *p, const moec_piece *pc) {
+  moec_plan_piece r = {.file = MOEC_NONE, .dtype = (uint32_t)pc->dtype, .rank = pc->rank, .offset = pc->offset};
+  r.name = moec_plan_sym(c->t, pc->name);
+  for (uint32_t i = 0; i < pc->rank; i++) r.shape[i] = pc->shape[i], r.start[i] = pc->start[i], r.perm[i] = pc->perm[i];
+  size_t size;
+  MOEC_TRY(moec_shape_bytes(pc->dtype, pc->rank, pc->shape, &size));
+  if (pc->file == UINT32_MAX) {
+    if (!pc->inline_bytes && size)
+      return moec_error(MOEC_INVALID_ARGUMENT, "parameter \"%s\" has no bytes", moec_sym_str(c->m, p->name));
+    r.offset = moec_plan_data(c->t, pc->inline_bytes, size);
+  } else if (c->file_index[pc->file] == MOEC_NONE) {
+    r.offset = moec_plan_data(c->t, c->m->files[pc->file].map.data + pc->offset, size);
+  } else {
+    r.file = c->file_index[pc->file];
+  }
+  MOEC_TABLE_ADD(c->t, pieces, r);
+  return NULL;
+}
+
+static moec_status *param_slot(flattener *c, moec_param id, slot *out) {
+  const moec_param_info *p = moec_param_get(c->m, id);
+  *out = (slot){c->param_tensor[id.i], MOEC_AT_LOAD, MOEC_NONE};
+  if (out->tensor != MOEC_NONE) return NULL;
+  out->tensor = c->param_tensor[id.i] = new_tensor(c, MOEC_BUFFER_PARAM, p->type, moec_sym_str(c->m, p->name));
+  moec_plan_param r = {.name = moec_plan_sym(c->t, p->name), .tensor = out->tensor, .storage = (uint32_t)p->storage};
+  r.group = p->group == MOEC_GROUP_EXPERT, r.shard_axis = p->shard_axis, r.trainable = p->trainable, r.tie = p->tie;
+  r.pieces = (uint32_t)c->t->n_pieces, r.n_pieces = p->n_pieces;
+  for (uint32_t i = 0; i < p->n_pieces; i++) MOEC_TRY(add_piece(c, p, &p->pieces[i]));
+  MOEC_TABLE_ADD(c->t, params, r);
+  return NULL;
+}
+
+static slot const_slot(flattener *c, const moec_const *data) {
+  slot s = {new_tensor(c, MOEC_BUFFER_CONST, data->type, ""), MOEC_AT_LOAD, MOEC_NONE};
+  MOEC_TABLE_ADD(c->t, consts, ((moec_plan_const){s.tensor, 0, moec_plan_data(c->t, data->bytes, data->size), data->size}));
+  return s;
+}
+
+/* ---- steps -------------------------------------------------------------------------------- */
+
+static moec_status *operand(const frame *f, moec_node n, moec_value v, slot *out) {
+  *out = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
+  if (!v.i) return NULL;
+  *out = f->slots[v.i];
+  if (out->tensor == MOEC_NONE)
+    return MOEC_BUG("%s \"%s\": operand %%%u was never materialized", moec_op_get(moec_op_of(f->g, n))->text,
+                    moec_sym_str(f->g->m, moec_node_get(f->g, n)->loc), v.i);
+  return NULL;
+}
+
+/* Adds |step| reading |in| and writing the outputs of node |n| (those with a use; |keep_all|: all). */
+static moec_status *emit(flattener *c, frame *f, moec_node n, moec_plan_step step, uint32_t n_in, const moec_value *in, bool keep_all) {
+  const moec_node_info p = *moec_node_get(f->g, n);
+  uint32_t *args = MOEC_NEW_ARRAY(c->t->arena, uint32_t, n_in + p.n_out);
+  moec_schedule at = p.op == MOEC_OP_RANDOM ? MOEC_AT_STEP : MOEC_AT_LOAD;
+  uint32_t moe = step.moe;
+  for (uint32_t i = 0; i < n_in; i++) {
+    slot s;
+    MOEC_TRY(operand(f, n, in[i], &s));
+    args[i] = s.tensor;
+    if (s.at > at) at = s.at;
+    if (moe == MOEC_NONE && p.op == MOEC_OP_FUSED) moe = s.moe;
+  }
+  for (uint32_t i = 0; i < p.n_out; i++)
+    if (at == MOEC_AT_LOAD && has_symbols(c->m, moec_ty(f->g, moec_out(f->g, n, i)).rank ? moec_value_get(f->g, moec_out(f->g, n, i))->type : (moec_type){0}))
+      at = MOEC_AT_BIND;
+  if (at == MOEC_AT_LOAD && p.op == MOEC_OP_FUSED && !c->fn_static[MOEC_ATTRS(f->g, n, FUSED)->fn.i]) at = MOEC_AT_BIND;
+  for (uint32_t i = 0; i < p.n_out; i++) {
+    moec_value v = moec_out(f->g, n, i);
+    if (keep_all || moec_use_count(f->g, v)) f->slots[v.i] = result(c, at, moec_value_get(f->g, v)->type, moe);
+    args[n_in + i] = f->slots[v.i].tensor;
+  }
+  step.schedule = (uint32_t)at;
+  step.args = moec_plan_pool(c->t, n_in + p.n_out, args);
+  step.n_in = n_in, step.n_out = p.n_out;
+  step.call = f->call;
+  step.moe = moe;
+  step.where = moec_plan_sym(c->t, p.loc);
+  MOEC_TABLE_ADD(c->t, steps, step);
+  return NULL;
+}
+
+static const moec_plan_step no_step = {.kernel = MOEC_NONE, .moe = MOEC_NONE};
+
+static moec_status *do_fused(flattener *c, frame *f, moec_node n) {
+  const moec_node_info p = *moec_node_get(f->g, n);
+  moec_plan_step step = no_step;
+  step.op = MOEC_STEP_KERNEL;
+  step.kernel = c->kernels->plan_index[MOEC_ATTRS(f->g, n, FUSED)->fn.i];
+  step.flops = c->t->kernels[step.kernel].flops;
+  return emit(c, f, n, step, p.n_in, &f->g->edges[p.in], true);
+}
+
+/* ---- accumulating dots and the weighted restore --------------------------------------------- */
+
+/* The only reader of |v|, looking through reshapes; {0} when there are several. */
+static moec_node only_reader(const moec_graph *g, moec_value v) {
+  for (;;) {
+    if (moec_use_count(g, v) != 1 || moec_is_output(g, v)) return (moec_node){0};
+    moec_node n = g->use_nodes[g->use_start[v.i]];
+    if (moec_op_of(g, n) != MOEC_OP_RESHAPE) return n;
+    v = moec_out(g, n, 0);
+  }
+}
+
+/* |v| without the reshapes above it. */
+static moec_value through_reshapes(const moec_graph *g, moec_value v) {
+  while (moec_def_op(g, v) == MOEC_OP_RESHAPE) v = moec_in(g, moec_def(g, v), 0);
+  return v;
+}
+
+static bool absorbs_add(moec_op op) { return op == MOEC_OP_DOT || op == MOEC_OP_MOE_COMBINE; }
+
+/* The operand of add |n| that is a dot or combine read by nothing else: computed by the add's own step. */
+static int absorbed_operand(const moec_graph *g, moec_node n) {
+  if (moec_op_of(g, n) != MOEC_OP_ADD) return -1;
+  for (int i = 1; i >= 0; i--) {
+    moec_value v = through_reshapes(g, moec_in(g, n, (uint32_t)i));
+    if (absorbs_add(moec_def_op(g, v)) && only_reader(g, v).i == n.i) return i;
+  }
+  return -1;
+}
+
+/* Nodes whose work is done by the step of their only reader. */
+static bool deferred(const moec_graph *g, moec_node n) {
+  moec_op op = moec_op_of(g, n);
+  moec_value v = moec_out(g, n, 0);
+  moec_node reader = only_reader(g, v);
+  if (!reader.i) return false;
+  if (op == MOEC_OP_MOE_WEIGHT) return moec_op_of(g, reader) == MOEC_OP_MOE_COMBINE;
+  if (!absorbs_add(op)) return false;
+  int i = absorbed_operand(g, reader);
+  return i >= 0 && through_reshapes(g, moec_in(g, reader, (uint32_t)i)).i == v.i;
+}
+
+/* moe.combine as node |n| writes it: |combine| is |n| itself or the operand its add absorbed. */
+static moec_status *do_combine(flattener *c, frame *f, moec_node n, moec_node combine, moec_value residual) {
+  const moec_graph *g = f->g;
+  moec_plan_step step = no_step;
+  MOEC_TRY(moec_plan_library_step(c->t, g, combine, &step));
+  moec_value rows = moec_in(g, combine, 0), in[4] = {rows, moec_in(g, combine, 1), {0}, residual};
+  moec_node weight = moec_def(g, rows);
+  if (moec_op_of(g, weight) == MOEC_OP_MOE_WEIGHT && deferred(g, weight)) in[0] = moec_in(g, weight, 0), in[2] = moec_in(g, weight, 1);
+  step.moe = f->slots[in[1].i].moe;
+  MOEC_TRY(emit(c, f, n, step, 4, in, true));
+  f->slots[moec_out(g, n, 0).i].moe = MOEC_NONE; /* the region ends here */
+  return NULL;
+}
+
+static moec_status *do_dot(flattener *c, frame *f, moec_node n, moec_node dot, moec_value acc) {
+  moec_plan_step step = no_step;
+  MOEC_TRY(moec_plan_gemm(c->t, f->g, dot, &step));
+  moec_value in[3] = {moec_in(f->g, dot, 0), moec_in(f->g, dot, 1), acc};
+  return emit(c, f, n, step, 3, in, true);
+}
+
+static moec_status *do_add(flattener *c, frame *f, moec_node n) {
+  int i = absorbed_operand(f->g, n);
+  if (i < 0)
+    return MOEC_BUG("add \"%s\" was left outside kernels but has nothing to accumulate into",
+                    moec_sym_str(c->m, moec_node_get(f->g, n)->loc));
+  moec_value v = through_reshapes(f->g, moec_in(f->g, n, (uint32_t)i)), other = moec_in(f->g, n, (uint32_t)!i);
+  moec_node producer = moec_def(f->g, v);
+  return moec_op_of(f->g, producer) == MOEC_OP_DOT ? do_dot(c, f, n, producer, other) : do_combine(c, f, n, producer, other);
+}
+
+/* ---- the expert region -------------------------------------------------------------------- */
+
+/* moe.plan opens a region: its layer record gets the routes. */
+static moec_status *do_moe_plan(flattener *c, frame *f, moec_node n) {
+  const moec_graph *g = f->g;
+  moec_plan_step step = no_step;
+  moec_plan_moe layer = {.call = f->call, .weights = MOEC_NONE, .name = moec_plan_sym(c->t, moec_node_get(g, n)->loc)};
+  layer.indices = f->slots[moec_in(g, n, 0).i].tensor;
+  layer.experts = (uint32_t)MOEC_ATTRS(g, n, MOE_PLAN)->experts;
+  int64_t k = 0;
+  moec_dim_is_const(c->m, moec_ty(g, moec_in(g, n, 0)).dims[1], &k);
+  layer.k = (uint32_t)k;
+  step.moe = MOEC_TABLE_ADD(c->t, moe_layers, layer);
+  MOEC_TRY(moec_plan_library_step(c->t, g, n, &step));
+  moec_value in = moec_in(g, n, 0);
+  MOEC_TRY(emit(c, f, n, step, 1, &in, true));
+  c->t->moe_layers[step.moe].offsets = f->slots[moec_out(g, n, 2).i].tensor;
+  for (uint32_t i = 1; i < g->n_nodes; i++) { /* the weights that join this plan's rows */
+    moec_node w = {i};
+    if (moec_op_of(g, w) == MOEC_OP_MOE_WEIGHT && moec_in(g, w, 2).i == moec_out(g, n, 0).i)
+      f->slots[moec_in(g, w, 1).i].moe = MOEC_NONE, c->t->moe_layers[step.moe].weights = moec_in(g, w, 1).i; /* value; tensor below */
+  }
+  return NULL;
+}
+
+/* ---- nodes -------------------------------------------------------------------------------- */
+
+static moec_status *do_call(flattener *c, frame *f, moec_node n) {
+  const moec_node_info p = *moec_node_get(f->g, n);
+  moec_fn fn = MOEC_ATTRS(f->g, n, CALL)->fn;
+  frame inner = {.g = moec_fn_get(c->m, fn)};
+  const char *name = moec_sym_str(c->m, inner.g->name);
+  bool mixes = strncmp(name, "attention", 9) == 0 || strncmp(name, "mixer", 5) == 0;
+  if (mixes || c->n_blocks == 0) c->n_blocks++; /* a decoder block starts with the half that mixes tokens */
+  inner.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn.i - 1, c->n_blocks - 1}));
+  inner.slots = MOEC_NEW_ARRAY(c->t->arena, slot, inner.g->n_values);
+  for (size_t v = 0; v < inner.g->n_values; v++) inner.slots[v] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
+  for (uint32_t i = 0; i < p.n_in; i++)
+    MOEC_TRY(operand(f, n, f->g->edges[p.in + i], &inner.slots[inner.g->inputs[i].i]));
+  MOEC_TRY(flatten(c, &inner));
+  for (uint32_t i = 0; i < p.n_out; i++) f->slots[moec_out(f->g, n, i).i] = inner.slots[inner.g->outputs[i].i];
+  return NULL;
+}
+
+static moec_status *do_reshape(flattener *c, frame *f, moec_node n) {
+  moec_value x = moec_in(f->g, n, 0), y = moec_out(f->g, n, 0);
+  slot s = f->slots[x.i];
+  if (s.tensor != MOEC_NONE) /* else its producer is deferred: the reader looks through this reshape */
+    s.tensor = moec_plan_tensor_of(c->t, c->t->tensors[s.tensor].buffer, moec_value_get(f->g, y)->type, "");
+  f->slots[y.i] = s;
+  return NULL;
+}
+
+static moec_status *do_node(flattener *c, frame *f, moec_node n) {
+  const moec_node_info p = *moec_node_get(f->g, n);
+  moec_plan_step step = no_step;
+  if (deferred(f->g, n)) return NULL;
+  switch (p.op) {
+    case MOEC_OP_PARAM: return param_slot(c, MOEC_ATTRS(f->g, n, PARAM)->param, &f->slots[moec_out(f->g, n, 0).i]);
+    case MOEC_OP_CONST:
+      f->slots[moec_out(f->g, n, 0).i] = const_slot(c, MOEC_ATTRS(f->g, n, CONST)->data);
+      return NULL;
+    case MOEC_OP_RESHAPE: return do_reshape(c, f, n);
+    case MOEC_OP_CALL: return do_call(c, f, n);
+    case MOEC_OP_FUSED: return do_fused(c, f, n);
+    case MOEC_OP_DOT: return do_dot(c, f, n, n, (moec_value){0});
+    case MOEC_OP_ADD: return do_add(c, f, n);
+    case MOEC_OP_MOE_PLAN: return do_moe_plan(c, f, n);
+    case MOEC_OP_MOE_COMBINE: return do_combine(c, f, n, n, (moec_value){0});
+    default: break;
+  }
+  MOEC_TRY(moec_plan_library_step(c->t, f->g, n, &step));
+  if (moec_op_cls(p.op) == MOEC_CLASS_MOE && p.op != MOEC_OP_MOE_SELECT)
+    for (uint32_t i = 0; i < p.n_in; i++)
+      if (f->slots[f->g->edges[p.in + i].i].moe != MOEC_NONE) step.moe = f->slots[f->g->edges[p.in + i].i].moe;
+  return emit(c, f, n, step, p.n_in, &f->g->edges[p.in], p.op != MOEC_OP_TOPK);
+}
+
+static moec_status *flatten(flattener *c, frame *f) {
+  size_t first_layer = c->t->n_moe_layers;
+  moec_build_uses(f->g);
+  for (uint32_t n = 1; n < f->g->n_nodes; n++) MOEC_TRY(do_node(c, f, (moec_node){n}));
+  for (size_t i = first_layer; i < c->t->n_moe_layers; i++) { /* weights were noted as values of this frame */
+    moec_plan_moe *layer = &c->t->moe_layers[i];
+    if (layer->call == f->call && layer->weights != MOEC_NONE) layer->weights = f->slots[layer->weights].tensor;
+  }
+  return NULL;
+}
+
+/* ---- the whole module --------------------------------------------------------------------- */
+
+static void add_io(flattener *c, frame *f) {
+  moec_graph *g = f->g;
+  for (size_t i = 0; i < g->n_inputs; i++) {
+    moec_value v = g->inputs[i];
+    const char *name = moec_sym_str(c->m, moec_value_get(g, v)->name);
+    f->slots[v.i] = (slot){new_tensor(c, MOEC_BUFFER_INPUT, moec_value_get(g, v)->type, name), MOEC_AT_STEP, MOEC_NONE};
+    MOEC_TABLE_ADD(c->t, inputs, ((moec_plan_io){moec_plan_str(c->t, name), f->slots[v.i].tensor}));
+  }
+}
+
+/* An output owns its buffer: one that is an input, a parameter or another output is copied. */
+static void add_outputs(flattener *c, frame *f) {
+  moec_graph *g = f->g;
+  for (size_t i = 0; i < g->n_outputs; i++) {
+    slot s = f->slots[g->outputs[i].i];
+    const char *name = moec_sym_str(c->m, g->output_names[i]);
+    moec_plan_buffer *b = &c->t->buffers[c->t->tensors[s.tensor].buffer];
+    uint32_t tensor = s.tensor;
+    if (b->kind == MOEC_BUFFER_STEP) {
+      b->kind = MOEC_BUFFER_OUTPUT;
+    } else {
+      tensor = new_tensor(c, MOEC_BUFFER_OUTPUT, moec_value_get(g, g->outputs[i])->type, name);
+      uint32_t args[2] = {s.tensor, tensor};
+      moec_plan_step step = no_step;
+      step.op = MOEC_STEP_COPY, step.schedule = MOEC_AT_STEP, step.n_in = step.n_out = 1;
+      step.args = moec_plan_pool(c->t, 2, args), step.flops = moec_plan_expr_const(c->t, 0);
+      MOEC_TABLE_ADD(c->t, steps, step);
+    }
+    MOEC_TABLE_ADD(c->t, outputs, ((moec_plan_io){moec_plan_str(c->t, name), tensor}));
+  }
+}
+
+static void add_symbols_and_constraints(flattener *c) {
+  moec_module *m = c->m;
+  for (uint32_t i = 0; i < moec_symbol_count(m); i++)
+    MOEC_TABLE_ADD(c->t, symbols, ((moec_plan_symbol){moec_plan_str(c->t, moec_symbol_name(m, i)), 0, -1}));
+  for (size_t i = 0; i < m->n_constraints; i++) {
+    const moec_constraint *k = &m->constraints[i];
+    moec_buf a = {0}, b = {0};
+    moec_dim_print(&a, m, k->a);
+    moec_dim_print(&b, m, k->b);
+    moec_plan_constraint r = {moec_plan_expr_of(c->t, k->a), moec_plan_expr_of(c->t, k->b), moec_plan_sym(c->t, k->where),
+                              moec_plan_sym(c->t, k->what), moec_plan_str(c->t, moec_buf_str(&a)), moec_plan_str(c->t, moec_buf_str(&b))};
+    MOEC_TABLE_ADD(c->t, constraints, r);
+    moec_buf_fini(&a);
+    moec_buf_fini(&b);
+  }
+}
+
+/* Named files are referred to; nameless ones are the model's inline data and get copied. */
+static void add_files(flattener *c) {
+  moec_module *m = c->m;
+  c->file_index = MOEC_NEW_ARRAY(c->t->arena, uint32_t, m->n_files + 1);
+  for (size_t i = 0; i < m->n_files; i++) {
+    moec_file *f = &m->files[i];
+    c->file_index[i] = MOEC_NONE;
+    if (f->name.i == 0) continue;
+    moec_plan_file r = {.name = moec_plan_sym(c->t, f->name), .size = f->map.size};
+    if (!f->sha256[0]) moec_sha256_hex(f->map.data, f->map.size, f->sha256);
+    for (size_t k = 0; k < 32; k++) {
+      unsigned byte = 0;
+      for (int h = 0; h < 2; h++) {
+        char d = f->sha256[2 * k + (size_t)h];
+        byte = byte * 16 + (unsigned)(d <= '9' ? d - '0' : d - 'a' + 10);
+      }
+      r.sha256[k] = (uint8_t)byte;
+    }
+    c->file_index[i] = MOEC_TABLE_ADD(c->t, files, r);
+  }
+}
+
+static void add_functions(flattener *c) {
+  for (size_t i = 1; i < c->m->n_fns; i++) {
+    moec_plan_function r = {.name = moec_plan_sym(c->t, c->m->fns[i]->name)};
+    for (size_t n = 1; n < c->m->fns[i]->n_nodes; n++) r.n_kernels += c->m->fns[i]->nodes[n].op == MOEC_OP_FUSED;
+    MOEC_TABLE_ADD(c->t, functions, r);
+  }
+  for (size_t i = 0; i < c->t->n_calls; i++) c->t->functions[c->t->calls[i].function].n_calls++;
+}
+
+static uint8_t *find_static(moec_module *m, moec_arena *a) {
+  uint8_t *r = MOEC_NEW_ARRAY(a, uint8_t, m->n_fns);
+  for (size_t i = 1; i < m->n_fns; i++) {
+    r[i] = 1;
+    for (size_t v = 1; v < m->fns[i]->n_values; v++)
+      if (has_symbols(m, m->fns[i]->values[v].type)) r[i] = 0;
+    for (size_t n = 1; n < m->fns[i]->n_nodes; n++)
+      if (m->fns[i]->nodes[n].op == MOEC_OP_SIZE) r[i] = 0;
+  }
+  return r;
+}
+
+moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_kernel_set *kernels) {
+  flattener c = {.t = t, .m = m, .kernels = kernels, .param_tensor = MOEC_NEW_ARRAY(t->arena, uint32_t, m->n_params)};
+  frame f = {.g = moec_main(m), .slots = MOEC_NEW_ARRAY(t->arena, slot, moec_main(m)->n_values)};
+  for (size_t i = 0; i < m->n_params; i++) c.param_tensor[i] = MOEC_NONE;
+  for (size_t i = 0; i < f.g->n_values; i++) f.slots[i] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
+  c.fn_static = find_static(m, t->arena);
+  add_symbols_and_constraints(&c);
+  add_files(&c);
+  f.call = MOEC_TABLE_ADD(t, calls, ((moec_plan_call){0, MOEC_NONE}));
+  add_io(&c, &f);
+  MOEC_TRY(flatten(&c, &f));
+  add_outputs(&c, &f);
+  add_functions(&c);
+  moec_plan_lifetimes(t);
+  return NULL;
+}
