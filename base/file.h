@@ -29,7 +29,8 @@ void moec_unmap(moec_map *m);
 moec_status *moec_write_file(const char *path, const void *data, size_t size,
                              unsigned mode) MOEC_MUST_USE;
 
-/* SHA-256, as 64 hex digits and a NUL. */
+/* SHA-256: the 32 bytes, or 64 hex digits and a NUL. */
+void moec_sha256(const void *data, size_t size, uint8_t out[32]);
 void moec_sha256_hex(const void *data, size_t size, char out[65]);
 /* A 64-bit FNV-1a hash, for tables and structural hashes; start with MOEC_HASH_SEED. */
 #define MOEC_HASH_SEED 14695981039346656037ull

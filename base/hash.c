@@ -38,7 +38,7 @@ static void block(uint32_t h[8], const uint8_t *p) {
   for (int i = 0; i < 8; i++) h[i] += s[i];
 }
 
-void moec_sha256_hex(const void *data, size_t size, char out[65]) {
+void moec_sha256(const void *data, size_t size, uint8_t out[32]) {
   uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                    0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   const uint8_t *p = data;
@@ -53,9 +53,13 @@ void moec_sha256_hex(const void *data, size_t size, char out[65]) {
   for (size_t i = 0; i < 8; i++) tail[end - 1 - i] = (uint8_t)(bits >> 8 * i);
   block(h, tail);
   if (end == 128) block(h, tail + 64);
-  for (size_t i = 0; i < 64; i++) {
-    out[i] = "0123456789abcdef"[h[i / 8] >> (28 - i % 8 * 4) & 15];
-  }
+  for (size_t i = 0; i < 32; i++) out[i] = (uint8_t)(h[i / 4] >> (24 - i % 4 * 8));
+}
+
+void moec_sha256_hex(const void *data, size_t size, char out[65]) {
+  uint8_t raw[32];
+  moec_sha256(data, size, raw);
+  for (size_t i = 0; i < 64; i++) out[i] = "0123456789abcdef"[raw[i / 2] >> (i % 2 ? 0 : 4) & 15];
   out[64] = 0;
 }
 

@@ -108,6 +108,13 @@ static moec_status *operand(const frame *f, moec_node n, moec_value v, slot *out
   return NULL;
 }
 
+/* Whether node |n| can't run before the symbols have values. */
+static bool needs_sizes(const flattener *c, const moec_graph *g, moec_node n) {
+  for (uint32_t i = 0; i < moec_node_get(g, n)->n_out; i++)
+    if (has_symbols(c->m, moec_value_get(g, moec_out(g, n, i))->type)) return true;
+  return moec_op_of(g, n) == MOEC_OP_FUSED && !c->fn_static[MOEC_ATTRS(g, n, FUSED)->fn.i];
+}
+
 /* Adds |step| reading |in| and writing the outputs of node |n| (those with a use; |keep_all|: all). */
 static moec_status *emit(flattener *c, frame *f, moec_node n, moec_plan_step step, uint32_t n_in, const moec_value *in, bool keep_all) {
   const moec_node_info p = *moec_node_get(f->g, n);
@@ -121,10 +128,7 @@ static moec_status *emit(flattener *c, frame *f, moec_node n, moec_plan_step ste
     if (s.at > at) at = s.at;
     if (moe == MOEC_NONE && p.op == MOEC_OP_FUSED) moe = s.moe;
   }
-  for (uint32_t i = 0; i < p.n_out; i++)
-    if (at == MOEC_AT_LOAD && has_symbols(c->m, moec_ty(f->g, moec_out(f->g, n, i)).rank ? moec_value_get(f->g, moec_out(f->g, n, i))->type : (moec_type){0}))
-      at = MOEC_AT_BIND;
-  if (at == MOEC_AT_LOAD && p.op == MOEC_OP_FUSED && !c->fn_static[MOEC_ATTRS(f->g, n, FUSED)->fn.i]) at = MOEC_AT_BIND;
+  if (at == MOEC_AT_LOAD && needs_sizes(c, f->g, n)) at = MOEC_AT_BIND;
   for (uint32_t i = 0; i < p.n_out; i++) {
     moec_value v = moec_out(f->g, n, i);
     if (keep_all || moec_use_count(f->g, v)) f->slots[v.i] = result(c, at, moec_value_get(f->g, v)->type, moe);
@@ -369,19 +373,11 @@ static void add_files(flattener *c) {
   moec_module *m = c->m;
   c->file_index = MOEC_NEW_ARRAY(c->t->arena, uint32_t, m->n_files + 1);
   for (size_t i = 0; i < m->n_files; i++) {
-    moec_file *f = &m->files[i];
+    const moec_file *f = &m->files[i];
     c->file_index[i] = MOEC_NONE;
     if (f->name.i == 0) continue;
     moec_plan_file r = {.name = moec_plan_sym(c->t, f->name), .size = f->map.size};
-    if (!f->sha256[0]) moec_sha256_hex(f->map.data, f->map.size, f->sha256);
-    for (size_t k = 0; k < 32; k++) {
-      unsigned byte = 0;
-      for (int h = 0; h < 2; h++) {
-        char d = f->sha256[2 * k + (size_t)h];
-        byte = byte * 16 + (unsigned)(d <= '9' ? d - '0' : d - 'a' + 10);
-      }
-      r.sha256[k] = (uint8_t)byte;
-    }
+    moec_sha256(f->map.data, f->map.size, r.sha256);
     c->file_index[i] = MOEC_TABLE_ADD(c->t, files, r);
   }
 }

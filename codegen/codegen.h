@@ -1,0 +1,20 @@
+/* From a fused module to an executable file. */
+#ifndef MOEC_CODEGEN_CODEGEN_H
+#define MOEC_CODEGEN_CODEGEN_H
+
+#include "ir/ir.h"
+
+typedef struct moec_codegen_options {
+  const void *stub;         /* bytes of the runtime stub */
+  size_t stub_size;
+  const char *report;       /* the partition as JSON text, kept in the file; may be NULL */
+  const char *options_text; /* for `info`: the options that change the result */
+  const char *dump_dir;     /* also write the emitted sources there; NULL: not */
+} moec_codegen_options;
+
+/* Emits and compiles the kernels of |m| (every function went through the fuse pass), builds the
+ * plan and writes the executable |path|, whole or not at all. The C compiler is $CC, else cc. The same
+ * module and options give the same bytes, wherever the files lie. */
+moec_status *moec_codegen(moec_module *m, const moec_codegen_options *options, const char *path) MOEC_MUST_USE;
+
+#endif
