@@ -1,0 +1,272 @@
+/* The moec command line: import, compile, inspect. The only file that knows both the compiler and
+ * the runtime. Everything that can go wrong is one line on stderr, "moec: error: ...", and an exit
+ * status: 1 failed while running, 2 wrong usage or wrong input. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "codegen/codegen.h"
+#include "codegen/report.h"
+#include "frontend/frontend.h"
+#include "include/plan.h"
+#include "passes/pass.h"
+
+extern const char moec_stub_begin[], moec_stub_end[];
+
+static const char usage[] =
+    "usage: moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu] [--precision f32]\n"
+    "            [--dim NAME=N ...] [--dump-dir DIR] [--remarks]\n"
+    "       moec inspect FILE [--format text|json|dot|html] [-o OUT] [--dim NAME=N ...]\n"
+    "            FILE: a model (.onnx) or an executable made by moec compile\n";
+
+enum { MAX_DIMS = 16 };
+
+typedef struct arguments {
+  const char *input, *output, *weights, *target, *precision, *format, *dump_dir;
+  const char *dims[MAX_DIMS];
+  int n_dims;
+  bool remarks;
+} arguments;
+
+/* ---- command line ------------------------------------------------------------------------- */
+
+typedef struct flag {
+  const char *name;
+  enum { TEXT, SWITCH, DIM } kind;
+  size_t offset; /* in arguments */
+  const char *commands;
+} flag;
+
+static const flag flags[] = {
+    {"-o", TEXT, offsetof(arguments, output), "compile inspect"},
+    {"--weights", TEXT, offsetof(arguments, weights), "compile inspect"},
+    {"--target", TEXT, offsetof(arguments, target), "compile"},
+    {"--precision", TEXT, offsetof(arguments, precision), "compile"},
+    {"--format", TEXT, offsetof(arguments, format), "inspect"},
+    {"--dim", DIM, 0, "compile inspect"},
+    {"--dump-dir", TEXT, offsetof(arguments, dump_dir), "compile inspect"},
+    {"--remarks", SWITCH, offsetof(arguments, remarks), "compile"},
+};
+
+static const flag *find_flag(const char *command, const char *name) {
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+    if (strcmp(flags[i].name, name) == 0 && strstr(flags[i].commands, command)) return &flags[i];
+  return NULL;
+}
+
+static moec_status *usage_error(const char *what, const char *arg) {
+  return moec_error(MOEC_INVALID_ARGUMENT, "%s \"%s\" (moec --help shows the usage)", what, arg);
+}
+
+static moec_status *parse_arguments(int argc, char **argv, arguments *a) {
+  *a = (arguments){0};
+  for (int i = 2; i < argc; i++) {
+    if (argv[i][0] != '-' || !argv[i][1]) {
+      if (a->input) return usage_error("unexpected argument", argv[i]);
+      a->input = argv[i];
+      continue;
+    }
+    const flag *f = find_flag(argv[1], argv[i]);
+    if (!f) return usage_error("unknown option", argv[i]);
+    if (f->kind == SWITCH) {
+      *(bool *)((char *)a + f->offset) = true;
+      continue;
+    }
+    if (++i == argc) return usage_error("a value is missing after", argv[i - 1]);
+    if (f->kind == DIM) {
+      if (a->n_dims == MAX_DIMS) return usage_error("too many --dim options at", argv[i]);
+      a->dims[a->n_dims++] = argv[i];
+    } else {
+      *(const char **)((char *)a + f->offset) = argv[i];
+    }
+  }
+  if (!a->input) return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a file (moec --help shows the usage)", argv[1]);
+  return NULL;
+}
+
+/* "NAME=N" with N >= 0. */
+static moec_status *parse_dim(const char *text, moec_dim_setting *out) {
+  const char *eq = strchr(text, '=');
+  char *end = NULL;
+  if (eq && eq != text && eq[1] >= '0' && eq[1] <= '9') {
+    errno = 0;
+    long long v = strtoll(eq + 1, &end, 10);
+    if (!errno && !*end && (size_t)(eq - text) < sizeof out->name) {
+      memcpy(out->name, text, (size_t)(eq - text));
+      out->name[eq - text] = '\0';
+      out->value = v;
+      return NULL;
+    }
+  }
+  return moec_error(MOEC_INVALID_ARGUMENT, "--dim: expected NAME=N with N >= 0, got \"%s\"", text);
+}
+
+static moec_status *parse_options(const arguments *a, moec_compile_options *out) {
+  static const struct { const char *name; moec_precision p; } precisions[] = {
+      {"f32", MOEC_PRECISION_F32}, {"bf16", MOEC_PRECISION_BF16}, {"f16", MOEC_PRECISION_F16}};
+  *out = (moec_compile_options){MOEC_TARGET_CPU, MOEC_PRECISION_MODEL};
+  if (a->target && strcmp(a->target, "cpu") != 0)
+    return moec_error(MOEC_UNSUPPORTED, "--target: this build compiles for cpu, got \"%s\"", a->target);
+  if (!a->precision) return NULL;
+  for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
+    if (strcmp(a->precision, precisions[i].name) == 0) out->precision = precisions[i].p;
+  if (out->precision == MOEC_PRECISION_MODEL)
+    return moec_error(MOEC_INVALID_ARGUMENT, "--precision: expected f32, bf16 or f16, got \"%s\"", a->precision);
+  if (out->precision != MOEC_PRECISION_F32)
+    return moec_error(MOEC_UNSUPPORTED, "--precision %s: the cpu target computes in f32", a->precision);
+  return NULL;
+}
+
+/* ---- the pipeline ------------------------------------------------------------------------- */
+
+typedef struct dumper {
+  const char *dir;
+  int n;
+} dumper;
+
+static moec_status *dump_after(void *user, const char *pass, moec_module *m) {
+  dumper *d = user;
+  char path[4096];
+  moec_buf b = {0};
+  snprintf(path, sizeof path, "%s/%02d-%s.ir", d->dir, d->n++, pass);
+  moec_print(&b, m);
+  moec_status *s = moec_write_file(path, moec_buf_str(&b), b.size, 0644);
+  moec_buf_fini(&b);
+  return s;
+}
+
+static moec_status *prepare_dump(const char *dir) {
+  if (mkdir(dir, 0755) == 0 || errno == EEXIST) return NULL;
+  return moec_error(MOEC_IO, "cannot make the folder \"%s\": %s", dir, strerror(errno));
+}
+
+/* Import and every pass. */
+static moec_status *front(const arguments *a, const moec_compile_options *o, moec_pass_ctx *cx, moec_module **out) {
+  moec_dim_setting dims[MAX_DIMS];
+  dumper d = {a->dump_dir, 0};
+  for (int i = 0; i < a->n_dims; i++) MOEC_TRY(parse_dim(a->dims[i], &dims[i]));
+  moec_import_options io = {.weights_dir = a->weights, .dims = dims, .n_dims = (size_t)a->n_dims};
+  if (a->dump_dir) MOEC_TRY(prepare_dump(a->dump_dir));
+  MOEC_TRY(moec_import_onnx(a->input, &io, out));
+  *cx = (moec_pass_ctx){.options = o};
+  if (a->dump_dir) {
+    MOEC_TRY(dump_after(&d, "import", *out));
+    cx->after = dump_after;
+    cx->user = &d;
+  }
+  return moec_run_passes(*out, cx);
+}
+
+static moec_status *report_text(moec_module *m, const moec_pass_ctx *cx, char **out) {
+  json_t *report = NULL;
+  moec_report_input in = {.remarks = cx->remarks.lines, .n_remarks = cx->remarks.n};
+  MOEC_TRY(moec_report_build(m, &in, &report));
+  *out = json_dumps(report, JSON_COMPACT);
+  json_decref(report);
+  return *out ? NULL : moec_error(MOEC_OUT_OF_MEMORY, "writing the report");
+}
+
+static moec_status *compile_module(const arguments *a, moec_module *m, const moec_pass_ctx *cx) {
+  char *report = NULL;
+  MOEC_TRY(report_text(m, cx, &report));
+  moec_codegen_options o = {.stub = moec_stub_begin, .stub_size = (size_t)(moec_stub_end - moec_stub_begin)};
+  o.report = report;
+  o.options_text = "--target cpu";
+  o.dump_dir = a->dump_dir;
+  moec_status *s = moec_codegen(m, &o, a->output);
+  free(report);
+  for (size_t i = 0; !s && a->remarks && i < cx->remarks.n; i++) fprintf(stderr, "moec: remark: %s\n", cx->remarks.lines[i]);
+  return s;
+}
+
+static moec_status *compile_command(const arguments *a) {
+  moec_compile_options o;
+  moec_pass_ctx cx;
+  moec_module *m = NULL;
+  if (!a->output) return moec_error(MOEC_INVALID_ARGUMENT, "compile: expected -o EXE");
+  MOEC_TRY(parse_options(a, &o));
+  moec_status *s = front(a, &o, &cx, &m);
+  if (!s) s = compile_module(a, m, &cx);
+  moec_module_destroy(m);
+  return s;
+}
+
+/* ---- inspect ------------------------------------------------------------------------------ */
+
+/* The report kept in an executable; *out NULL when the file is none. */
+static moec_status *report_of_executable(const char *path, json_t **out) {
+  moec_map map;
+  moec_footer f;
+  *out = NULL;
+  MOEC_TRY(moec_map_user_file(path, &map));
+  moec_status *s = NULL;
+  if (map.size > sizeof f) {
+    memcpy(&f, map.data + map.size - sizeof f, sizeof f);
+    uint64_t room = map.size - sizeof f;
+    if (memcmp(f.magic, MOEC_FOOTER_MAGIC, sizeof f.magic) == 0) {
+      bool inside = f.payload_offset <= room && f.payload_size == room - f.payload_offset &&
+                    f.report_offset <= f.payload_size && f.report_size <= f.payload_size - f.report_offset;
+      s = inside ? moec_report_parse((const char *)map.data + f.payload_offset + f.report_offset, f.report_size, out)
+                 : moec_error(MOEC_INVALID_MODEL, "the executable is damaged: its footer points outside the file");
+    } else if (memcmp(map.data, "\177ELF", 4) == 0) {
+      s = moec_error(MOEC_INVALID_MODEL, "an executable, but moec did not write it or it was cut or stripped");
+    }
+  }
+  moec_unmap(&map);
+  return moec_context(s, "%s", path);
+}
+
+static moec_status *report_of_model(const arguments *a, json_t **out) {
+  moec_compile_options o;
+  moec_pass_ctx cx;
+  moec_module *m = NULL;
+  MOEC_TRY(parse_options(a, &o));
+  moec_status *s = front(a, &o, &cx, &m);
+  moec_report_input in = {.remarks = cx.remarks.lines, .n_remarks = cx.remarks.n};
+  if (!s) s = moec_report_build(m, &in, out);
+  moec_module_destroy(m);
+  return s;
+}
+
+static moec_status *inspect_command(const arguments *a) {
+  json_t *report = NULL;
+  moec_buf b = {0};
+  MOEC_TRY(report_of_executable(a->input, &report));
+  if (!report) MOEC_TRY(report_of_model(a, &report));
+  moec_status *s = moec_report_render(report, a->format ? a->format : "text", &b);
+  json_decref(report);
+  if (!s && a->output) s = moec_write_file(a->output, moec_buf_str(&b), b.size, 0644);
+  else if (!s && fwrite(moec_buf_str(&b), 1, b.size, stdout) != b.size) s = moec_error(MOEC_IO, "writing to stdout");
+  moec_buf_fini(&b);
+  return s;
+}
+
+/* ---- main --------------------------------------------------------------------------------- */
+
+static const struct { const char *name; moec_status *(*run)(const arguments *a); } commands[] = {
+    {"compile", compile_command},
+    {"inspect", inspect_command},
+};
+
+static moec_status *dispatch(int argc, char **argv) {
+  arguments a;
+  if (argc < 2) return moec_error(MOEC_INVALID_ARGUMENT, "expected a command: compile or inspect (moec --help shows the usage)");
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    if (strcmp(commands[i].name, argv[1]) != 0) continue;
+    MOEC_TRY(parse_arguments(argc, argv, &a));
+    return commands[i].run(&a);
+  }
+  return usage_error("unknown command", argv[1]);
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return fputs(usage, stdout) < 0;
+  moec_status *s = dispatch(argc, argv);
+  if (s) fprintf(stderr, "moec: error: %s\n", moec_status_message(s));
+  int code = moec_status_exit(s);
+  moec_status_free(s);
+  return code;
+}
