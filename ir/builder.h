@@ -59,4 +59,9 @@ moec_status *moec_broadcast_shapes(moec_module *m, moec_type_info a, moec_type_i
 moec_status *moec_body_build(moec_builder *b, moec_op op, const void *attrs, uint32_t n_in, const moec_value *in,
                              uint32_t n_out, moec_value *out) MOEC_MUST_USE;
 
+/* Replaces every composite that |keep| does not claim (NULL: all of them) by its body, also in
+ * bodies, and compacts every function. */
+typedef bool (*moec_keep_fn)(void *user, const moec_graph *g, moec_node n);
+moec_status *moec_inline_composites(moec_module *m, moec_keep_fn keep, void *user) MOEC_MUST_USE;
+
 #endif
