@@ -141,7 +141,6 @@ typedef struct moec_file {
   moec_sym name;     /* file name without folder; "" for data inlined in the model */
   moec_map map;
   bool owned;        /* the module unmaps it on destroy */
-  char sha256[65];   /* "" until a pass or the plan writer asked for it */
 } moec_file;
 
 /* A rectangular part of a parameter stored contiguously in one file:
