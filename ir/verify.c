@@ -1,0 +1,165 @@
+/* The verifier: every rule of docs/ir.md that can be checked on a module at rest. It runs after each
+ * pass in every build, and on every parsed text: handles are not trusted. */
+#include <string.h>
+
+#include "ir/ir_internal.h"
+
+#define BROKEN(...) moec_error(MOEC_INVALID_MODEL, __VA_ARGS__)
+
+static moec_status *check_tables(const moec_graph *g) {
+  if (g->n_values < 1 || g->n_nodes < 1) return BROKEN("value 0 and node 0 are missing");
+  for (size_t i = 0; i < g->n_inputs; i++) {
+    moec_value v = g->inputs[i];
+    if (v.i == 0 || v.i >= g->n_values || g->values[v.i].def.i || g->values[v.i].slot != i)
+      return BROKEN("input %zu is no input value", i);
+  }
+  for (size_t i = 0; i < g->n_outputs; i++)
+    if (g->outputs[i].i == 0 || g->outputs[i].i >= g->n_values) return BROKEN("output %zu is no value", i);
+  return NULL;
+}
+
+/* The operand or result ranges of a node lie in the edge array and hold values of the graph. */
+static moec_status *check_edges(const moec_graph *g, uint32_t n) {
+  const moec_node_info *p = &g->nodes[n];
+  if (p->in > g->n_edges || p->n_in > g->n_edges - p->in || p->out > g->n_edges || p->n_out > g->n_edges - p->out)
+    return BROKEN("edges out of range");
+  for (uint32_t i = 0; i < p->n_in; i++)
+    if (g->edges[p->in + i].i >= g->n_values) return BROKEN("operand %u is no value", i);
+  for (uint32_t i = 0; i < p->n_out; i++) {
+    moec_value v = g->edges[p->out + i];
+    if (v.i == 0 || v.i >= g->n_values || g->values[v.i].def.i != n || g->values[v.i].slot != i)
+      return BROKEN("result %u does not point back", i);
+  }
+  return NULL;
+}
+
+static moec_status *check_types(moec_graph *g, uint32_t n) {
+  const moec_node_info *p = &g->nodes[n];
+  const moec_op_info *info = moec_op_get(p->op);
+  moec_arena *a = g->m->arena;
+  if (p->n_in < info->min_in || p->n_in > info->max_in)
+    return BROKEN("expected %u to %u operands, got %u", info->min_in, info->max_in, p->n_in);
+  if (p->n_out < info->min_out || p->n_out > info->max_out)
+    return BROKEN("expected %u to %u results, got %u", info->min_out, info->max_out, p->n_out);
+  moec_type small[16], *in = p->n_in <= 16 ? small : MOEC_NEW_ARRAY(a, moec_type, p->n_in);
+  moec_type some[16], *out = p->n_out <= 16 ? some : MOEC_NEW_ARRAY(a, moec_type, p->n_out);
+  for (uint32_t i = 0; i < p->n_in; i++) {
+    in[i] = g->values[g->edges[p->in + i].i].type;
+    if (i < info->min_in && !in[i].i) return BROKEN("operand %u is absent", i);
+  }
+  MOEC_TRY(info->infer(g->m, p->attrs, p->n_in, in, p->n_out, out));
+  for (uint32_t i = 0; i < p->n_out; i++) {
+    moec_type have = g->values[g->edges[p->out + i].i].type;
+    if (have.i == out[i].i) continue;
+    moec_buf b = {0};
+    moec_type_print(&b, g->m, out[i]);
+    moec_buf_puts(&b, ", got ");
+    moec_type_print(&b, g->m, have);
+    moec_status *s = BROKEN("result %u: expected %s", i, moec_buf_str(&b));
+    moec_buf_fini(&b);
+    return s;
+  }
+  return NULL;
+}
+
+/* Kahn's algorithm: a node left over is on, or behind, a cycle. */
+static moec_status *check_acyclic(moec_graph *g) {
+  moec_build_uses(g);
+  moec_arena *a = g->m->arena;
+  uint32_t *waits = MOEC_NEW_ARRAY(a, uint32_t, g->n_nodes), *queue = MOEC_NEW_ARRAY(a, uint32_t, g->n_nodes);
+  size_t n_queue = 0, n_live = 0;
+  for (uint32_t n = 1; n < g->n_nodes; n++) {
+    if (!g->nodes[n].op) continue;
+    n_live++;
+    for (uint32_t i = 0; i < g->nodes[n].n_in; i++) waits[n] += g->values[g->edges[g->nodes[n].in + i].i].def.i != 0;
+    if (!waits[n]) queue[n_queue++] = n;
+  }
+  for (size_t at = 0; at < n_queue; at++) {
+    const moec_node_info *p = &g->nodes[queue[at]];
+    for (uint32_t i = 0; i < p->n_out; i++) {
+      uint32_t v = g->edges[p->out + i].i;
+      for (uint32_t u = g->use_start[v]; u < g->use_start[v + 1]; u++)
+        if (--waits[g->use_nodes[u].i] == 0) queue[n_queue++] = g->use_nodes[u].i;
+    }
+  }
+  if (n_queue == n_live) return NULL;
+  for (uint32_t n = 1; n < g->n_nodes; n++)
+    if (g->nodes[n].op && waits[n])
+      return BROKEN("node \"%s\" (%s) depends on itself", moec_sym_str(g->m, g->nodes[n].loc), moec_op_get(g->nodes[n].op)->text);
+  return NULL;
+}
+
+/* Values read by a live node or an output must be inputs or come from a live node. */
+static moec_status *check_defined(const moec_graph *g, moec_value v) {
+  moec_node d = g->values[v.i].def;
+  if (d.i && (d.i >= g->n_nodes || !g->nodes[d.i].op)) return BROKEN("value %%%u has no node", v.i);
+  if (v.i && !d.i && (g->values[v.i].slot >= g->n_inputs || g->inputs[g->values[v.i].slot].i != v.i))
+    return BROKEN("value %%%u is neither an input nor a result", v.i);
+  return NULL;
+}
+
+static moec_status *check_node(moec_graph *g, uint32_t n) {
+  MOEC_TRY(check_edges(g, n));
+  for (uint32_t i = 0; i < g->nodes[n].n_in; i++) MOEC_TRY(check_defined(g, g->edges[g->nodes[n].in + i]));
+  return check_types(g, n);
+}
+
+static moec_status *check_graph(moec_graph *g) {
+  MOEC_TRY(check_tables(g));
+  for (uint32_t n = 1; n < g->n_nodes; n++) {
+    if (!g->nodes[n].op) continue;
+    moec_status *s = check_node(g, n);
+    if (s) return moec_context(s, "node %u \"%s\" (%s)", n, moec_sym_str(g->m, g->nodes[n].loc), moec_op_get(g->nodes[n].op)->text);
+  }
+  for (size_t i = 0; i < g->n_outputs; i++) MOEC_TRY(check_defined(g, g->outputs[i]));
+  return check_acyclic(g);
+}
+
+/* ---- calls among functions ------------------------------------------------------------------ */
+
+typedef struct walk {
+  uint32_t fn;
+  uint32_t node; /* next node to look at */
+} walk;
+
+/* Functions that |n| of |g| names, into out; how many. */
+static uint32_t callees(const moec_graph *g, uint32_t n, uint32_t out[MOEC_MAX_ATTRS]) {
+  const moec_op_info *info = moec_op_get(g->nodes[n].op);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < info->n_attrs; i++)
+    if (info->attrs[i].kind == MOEC_ATTR_FN)
+      out[count++] = ((const moec_fn *)(const void *)((const char *)g->nodes[n].attrs + info->attrs[i].offset))->i;
+  return count;
+}
+
+/* Depth-first with an explicit stack: a function met while it is open calls itself. */
+static moec_status *check_recursion(moec_module *m) {
+  enum { NEW, OPEN, DONE };
+  uint8_t *state = MOEC_NEW_ARRAY(m->arena, uint8_t, m->n_fns);
+  walk *stack = MOEC_NEW_ARRAY(m->arena, walk, m->n_fns * MOEC_MAX_ATTRS + 1);
+  for (uint32_t root = 1; root < m->n_fns; root++) {
+    size_t n = 0;
+    if (state[root] == NEW) stack[n++] = (walk){root, 1}, state[root] = OPEN;
+    while (n) {
+      walk *w = &stack[n - 1];
+      const moec_graph *g = m->fns[w->fn];
+      uint32_t next[MOEC_MAX_ATTRS], count = 0, opened = 0;
+      if (w->node < g->n_nodes) count = callees(g, w->node, next);
+      for (uint32_t i = 0; i < count; i++) {
+        if (next[i] == 0 || next[i] >= m->n_fns) return BROKEN("a call names no function");
+        if (state[next[i]] == OPEN) return BROKEN("function @\"%s\" calls itself", moec_sym_str(m, m->fns[next[i]]->name));
+        if (state[next[i]] == NEW && !opened) stack[n] = (walk){next[i], 1}, state[next[i]] = OPEN, opened = 1;
+      }
+      if (opened) n++;
+      else if (++w->node >= g->n_nodes) state[w->fn] = DONE, n--;
+    }
+  }
+  return NULL;
+}
+
+moec_status *moec_verify(moec_module *m) {
+  if (m->n_fns < 2) return BROKEN("the module has no function");
+  for (size_t i = 1; i < m->n_fns; i++)
+    MOEC_TRY(moec_context(check_graph(m->fns[i]), "function @\"%s\"", moec_sym_str(m, m->fns[i]->name)));
+  return check_recursion(m);
+}
