@@ -50,7 +50,7 @@ static bool param_scalar(const moec_graph *g, moec_node n, double *out) {
     return false;
   }
   *out = element(t.dtype, t.data, 0);
-  moec_tensor_free(&t);
+  moec_tensor_fini(&t);
   return true;
 }
 

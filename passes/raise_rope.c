@@ -1,0 +1,230 @@
+/* Rotary embeddings from their spellings. With x = [a | b] (halves) or a, b its even and odd elements:
+ *
+ *   rotated      x*C + concat(-b, a)*S              C and S as wide as x, both halves equal
+ *   halves       concat(a*c - b*s, b*c + a*s)       a, b slices of step 1
+ *   pairs        the same with slices of step 2     the result is [a | b]:      pairs_in
+ *   interleaved  reshape(stack(a*c - b*s, ...))     the result is pairs again:  pairs_in, pairs_out
+ *   partial      concat(one of these, rest of x)    rope of the slice; the concat stays
+ *                                                                         =>  rope(x, c, s)
+ *
+ * c and s keep size 1 along axes where they repeat. A C of full width is cut to its first half if
+ * both halves are provably equal: concat(v, v) under cos, sin, scaling, casts, movement or a gather of rows, or a
+ * constant table with equal halves.
+ *
+ *   rejects  a C whose halves may differ; a and b from different values; other signs */
+#include <string.h>
+
+#include "passes/match.h"
+
+typedef struct rope {
+  moec_value x, c, s; /* c and s of the shape of x, or of its half */
+  bool pairs_in, pairs_out, full;
+} rope;
+
+static int64_t last_axis(const moec_graph *g, moec_value v) { return (int64_t)moec_ty(g, v).rank - 1; }
+
+/* a and b are the two halves of one x, or its even and odd elements. */
+static bool match_halves(const moec_graph *g, moec_value a, moec_value b, moec_value *x, bool *pairs) {
+  moec_module *m = g->m;
+  moec_value y;
+  moec_dim a_start, b_start, a_size, b_size;
+  int64_t a_step, b_step;
+  if (!moec_m_slice(g, a, last_axis(g, a), x, &a_start, &a_size, &a_step)) return false;
+  if (!moec_m_slice(g, b, last_axis(g, b), &y, &b_start, &b_size, &b_step) || x->i != y.i) return false;
+  moec_type_info t = moec_ty(g, *x);
+  moec_dim half = moec_dim_exact_div(m, t.dims[t.rank - 1], moec_dim_const(m, 2));
+  if (!moec_dim_known(half) || !moec_dim_eq(a_size, half) || !moec_dim_eq(b_size, half)) return false;
+  if (!moec_dim_is(m, a_start, 0) || a_step != b_step) return false;
+  *pairs = a_step == 2;
+  return *pairs ? moec_dim_is(m, b_start, 1) : a_step == 1 && moec_dim_eq(b_start, half);
+}
+
+/* ---- halves and pairs --------------------------------------------------------------------------- */
+
+/* minus = a*c - b*s and plus = b*c + a*s, each product either way round. */
+static bool match_rotation(const moec_graph *g, moec_value minus, moec_value plus, rope *r) {
+  moec_value m[2], p[2], ac[2], bs[2], x[2], y[2];
+  if (!moec_m_binary(g, minus, MOEC_OP_SUB, &m[0], &m[1]) || !moec_m_binary(g, plus, MOEC_OP_ADD, &p[0], &p[1])) return false;
+  if (!moec_m_binary(g, m[0], MOEC_OP_MUL, &ac[0], &ac[1]) || !moec_m_binary(g, m[1], MOEC_OP_MUL, &bs[0], &bs[1])) return false;
+  if (!moec_m_binary(g, p[0], MOEC_OP_MUL, &x[0], &x[1]) || !moec_m_binary(g, p[1], MOEC_OP_MUL, &y[0], &y[1])) return false;
+  for (uint32_t k = 0; k < 4; k++) {
+    moec_value a = ac[k & 1], c = ac[~k & 1], b = bs[k >> 1], s = bs[~(k >> 1) & 1];
+    if (!match_halves(g, a, b, &r->x, &r->pairs_in)) continue;
+    bool bc[2] = {(x[0].i == b.i && x[1].i == c.i) || (x[1].i == b.i && x[0].i == c.i),
+                  (y[0].i == b.i && y[1].i == c.i) || (y[1].i == b.i && y[0].i == c.i)};
+    bool as[2] = {(x[0].i == a.i && x[1].i == s.i) || (x[1].i == a.i && x[0].i == s.i),
+                  (y[0].i == a.i && y[1].i == s.i) || (y[1].i == a.i && y[0].i == s.i)};
+    if (!(bc[0] && as[1]) && !(bc[1] && as[0])) continue;
+    r->c = c;
+    r->s = s;
+    r->full = false;
+    return true;
+  }
+  return false;
+}
+
+static bool match_concat(const moec_graph *g, moec_value v, rope *r) {
+  moec_value p, q;
+  if (!moec_m_binary(g, v, MOEC_OP_CONCAT, &p, &q) || moec_node_get(g, moec_def(g, v))->n_in != 2) return false;
+  if (MOEC_ATTRS(g, moec_def(g, v), CONCAT)->axis != last_axis(g, v)) return false;
+  r->pairs_out = false;
+  return match_rotation(g, p, q, r);
+}
+
+/* |v| = x[..., 1], that is x with a new last axis. */
+static bool match_column(const moec_graph *g, moec_value v, moec_value *x) {
+  if (!moec_m_unary(g, v, MOEC_OP_RESHAPE, x)) return false;
+  moec_type_info t = moec_ty(g, v), u = moec_ty(g, *x);
+  if (t.rank != u.rank + 1 || !moec_dim_is(g->m, t.dims[t.rank - 1], 1)) return false;
+  for (uint32_t i = 0; i < u.rank; i++)
+    if (!moec_dim_eq(t.dims[i], u.dims[i])) return false;
+  return true;
+}
+
+/* reshape(concat(P[..., 1], Q[..., 1])): the pairs stand together again. */
+static bool match_stack(const moec_graph *g, moec_value v, rope *r) {
+  moec_value stack, p, q;
+  if (!moec_m_unary(g, v, MOEC_OP_RESHAPE, &stack) || !moec_m_binary(g, stack, MOEC_OP_CONCAT, &p, &q)) return false;
+  if (moec_node_get(g, moec_def(g, stack))->n_in != 2 || moec_ty(g, stack).rank != moec_ty(g, v).rank + 1) return false;
+  if (MOEC_ATTRS(g, moec_def(g, stack), CONCAT)->axis != last_axis(g, stack)) return false;
+  if (!match_column(g, p, &p) || !match_column(g, q, &q) || !match_rotation(g, p, q, r)) return false;
+  r->pairs_out = true;
+  return moec_value_get(g, r->x)->type.i == moec_value_get(g, v)->type.i;
+}
+
+/* ---- rotated ------------------------------------------------------------------------------------ */
+
+/* |v| = concat(-b, a) of the halves of x. */
+static bool match_rotated(const moec_graph *g, moec_value v, moec_value *x) {
+  moec_value minus_b, a, b;
+  bool pairs;
+  if (!moec_m_binary(g, v, MOEC_OP_CONCAT, &minus_b, &a) || moec_node_get(g, moec_def(g, v))->n_in != 2) return false;
+  if (MOEC_ATTRS(g, moec_def(g, v), CONCAT)->axis != last_axis(g, v)) return false;
+  return moec_m_unary(g, minus_b, MOEC_OP_NEG, &b) && match_halves(g, a, b, x, &pairs) && !pairs;
+}
+
+static bool match_sum(const moec_graph *g, moec_value v, rope *r) {
+  moec_value p[2], u[2], w[2];
+  if (!moec_m_binary(g, v, MOEC_OP_ADD, &p[0], &p[1])) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    if (!moec_m_binary(g, p[i], MOEC_OP_MUL, &u[0], &u[1]) || !moec_m_binary(g, p[1 - i], MOEC_OP_MUL, &w[0], &w[1])) return false;
+    for (uint32_t k = 0; k < 2; k++) {
+      if (!match_rotated(g, w[k], &r->x) || (u[0].i != r->x.i && u[1].i != r->x.i)) continue;
+      r->s = w[1 - k];
+      r->c = u[u[0].i == r->x.i];
+      r->full = true;
+      r->pairs_in = r->pairs_out = false;
+      return true;
+    }
+  }
+  return false;
+}
+
+/* ---- full-width tables -------------------------------------------------------------------------- */
+
+/* A constant table whose rows repeat their first half. */
+static bool const_halves_equal(const moec_graph *g, moec_node n, uint32_t axis) {
+  const moec_const *c = MOEC_ATTRS(g, n, CONST)->data;
+  moec_type_info t = moec_type_get(g->m, c->type);
+  int64_t width;
+  if (axis + 1 != t.rank || !moec_dim_is_const(g->m, t.dims[axis], &width) || width % 2) return false;
+  size_t half = (size_t)width / 2 * moec_dtype_get(t.dtype)->bytes;
+  for (size_t at = 0; at + 2 * half <= c->size; at += 2 * half)
+    if (memcmp((const char *)c->bytes + at, (const char *)c->bytes + at + half, half) != 0) return false;
+  return half > 0;
+}
+
+/* One step down through what acts on each element, or each row, alone; false at anything else. */
+static bool enter_row_op(moec_trace *t) {
+  const moec_graph *g = t->g;
+  moec_trace inner;
+  moec_value x;
+  double c;
+  moec_op op = moec_def_op(g, t->cur);
+  if (op == MOEC_OP_COS || op == MOEC_OP_SIN || op == MOEC_OP_CAST) {
+    moec_trace_enter(t, moec_in(g, moec_def(g, t->cur), 0));
+    return true;
+  }
+  if (moec_m_scaled(g, t->cur, &x, &c)) {
+    moec_trace_enter(t, x);
+    return true;
+  }
+  /* rows of a table: its last axis is the last axis here */
+  if (op != MOEC_OP_GATHER || MOEC_ATTRS(g, moec_def(g, t->cur), GATHER)->axis != 0) return false;
+  x = moec_in(g, moec_def(g, t->cur), 0);
+  uint32_t rank = moec_ty(g, t->cur).rank, table = moec_ty(g, x).rank;
+  if (table < 2 || !moec_trace_same_axis(t, moec_ty(g, t->top).rank - 1, rank - 1) || !moec_trace_begin(&inner, t->g, x)) return false;
+  *t = inner;
+  return true;
+}
+
+/* Both halves of |v| along its last axis are equal for all inputs. */
+static bool halves_equal(moec_graph *g, moec_value v) {
+  moec_trace t;
+  if (!moec_trace_begin(&t, g, v)) return false;
+  do moec_trace_moves(&t);
+  while (enter_row_op(&t));
+  uint32_t last = (uint32_t)last_axis(g, t.top), rank = moec_ty(g, t.cur).rank;
+  for (uint32_t axis = 0; axis < rank; axis++) {
+    moec_node n = moec_def(g, t.cur);
+    if (t.of_top[last].n != 1 || !moec_trace_same_axis(&t, last, axis)) continue;
+    if (moec_op_of(g, n) == MOEC_OP_CONST) return const_halves_equal(g, n, axis);
+    return moec_op_of(g, n) == MOEC_OP_CONCAT && MOEC_ATTRS(g, n, CONCAT)->axis == (int64_t)axis &&
+           moec_node_get(g, n)->n_in == 2 && moec_in(g, n, 0).i == moec_in(g, n, 1).i;
+  }
+  return false;
+}
+
+/* ---- the pass ----------------------------------------------------------------------------------- */
+
+/* |v| with size 1 along the axes where it repeats; its first half when |full|. */
+static moec_value table(moec_builder *b, moec_value v, bool full) {
+  moec_trace t;
+  if (!moec_trace_begin(&t, b->g, v)) return (moec_value){0};
+  moec_trace_moves(&t);
+  uint32_t last = moec_ty(b->g, v).rank - 1;
+  moec_value y = moec_trace_repeats(&t, last) ? (moec_value){0} : moec_trace_unbroadcast(b, &t);
+  if (!y.i || !full) return y;
+  moec_module *m = b->g->m;
+  moec_dim half = moec_dim_exact_div(m, moec_b_dim(b, y, -1), moec_dim_const(m, 2));
+  return moec_b_slice(b, y, last, moec_dim_const(m, 0), half);
+}
+
+static void rewrite(moec_builder *b, moec_pass_ctx *cx, moec_value v, const rope *r) {
+  moec_graph *g = b->g;
+  for (uint32_t i = 0; i < 2 && r->full; i++) {
+    moec_value wide = i ? r->s : r->c;
+    if (halves_equal(g, wide)) continue;
+    moec_remark(cx, g->m, "not recognised as rope: the two halves of the %s of %s are not provably equal", i ? "sine" : "cosine",
+                moec_m_name(g, moec_def(g, v)));
+    return;
+  }
+  moec_value in[3] = {r->x, table(b, r->c, r->full), table(b, r->s, r->full)};
+  if (!in[1].i || !in[2].i) return;
+  moec_attrs_ROPE a = {.pairs_in = r->pairs_in, .pairs_out = r->pairs_out};
+  moec_value y = moec_b_op(b, MOEC_OP_ROPE, &a, 3, in, 1);
+  if (!b->error) moec_replace_uses(g, v, y);
+}
+
+static moec_status *raise_graph(moec_graph *g, moec_pass_ctx *cx) {
+  static bool (*const spellings[])(const moec_graph *, moec_value, rope *) = {match_stack, match_concat, match_sum};
+  moec_builder b = moec_builder_on(g);
+  size_t end = g->n_nodes;
+  for (uint32_t n = 1; n < end && !b.error; n++) {
+    if (!g->nodes[n].op || g->nodes[n].n_out != 1) continue;
+    moec_value v = moec_out(g, (moec_node){n}, 0);
+    g->loc = g->nodes[n].loc;
+    for (size_t k = 0; k < sizeof spellings / sizeof *spellings; k++) {
+      rope r = {0};
+      if (!spellings[k](g, v, &r)) continue;
+      rewrite(&b, cx, v, &r);
+      break;
+    }
+  }
+  return moec_builder_end(&b);
+}
+
+moec_status *moec_pass_raise_rope(moec_module *m, moec_pass_ctx *cx) {
+  for (size_t f = 1; f < m->n_fns; f++) MOEC_TRY(raise_graph(m->fns[f], cx));
+  return NULL;
+}
