@@ -1,0 +1,3 @@
+/* placeholder */
+#include "codegen/report_internal.h"
+void moec_report_view_dot(const json_t *root, moec_buf *out) { (void)root; (void)out; }
