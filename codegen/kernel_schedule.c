@@ -1,0 +1,310 @@
+/* From result expressions to statements. What depends on fewer variables than the loop it is needed
+ * in is computed in front of that loop; a reduction becomes a loop at the outermost place that
+ * binds its variables. Names and row temporaries last until the end of the loop they were made in. */
+#include "codegen/kernel_build.h"
+
+typedef enum action { STORES, ACCUMULATE, RESET, GATHER, FILL } action;
+
+/* What happens inside loops over |vars|. */
+typedef struct nest {
+  uint32_t n_vars;
+  uint32_t vars[MOEC_MAX_RANK + 2];
+  action act;
+  const moec_kstore *stores; /* STORES */
+  size_t n_stores;
+  moec_kx *accs; /* ACCUMULATE: these reductions; the others work on accs[0] */
+  uint32_t n_accs;
+  uint32_t temp; /* RESET, GATHER, FILL */
+} nest;
+
+typedef struct undo { uint32_t e; bool temp; } undo;
+
+typedef struct scheduler {
+  moec_kpool *p;
+  moec_kernel *k;
+  moec_kuses uses;
+  bool *named;
+  uint32_t *temp; /* by expression: 1 + the temporary that holds it */
+  undo *undo;
+  size_t n_undo, cap_undo;
+  uint32_t *seen, stamp;
+  moec_kstmts *out;
+  uint32_t var; /* of the innermost open loop */
+  uint64_t outer; /* variables bound outside of it */
+  moec_dim trips; /* how often the current statement runs */
+  moec_dim stack; /* bytes of temporaries on the stack */
+} scheduler;
+
+static void emit_nests(scheduler *s, const nest *nests, size_t n, uint32_t depth, uint64_t bound);
+static void need(scheduler *s, moec_kx e, uint64_t bound, bool name);
+
+static bool is_leaf(const moec_kx_node *n) {
+  return n->kind == MOEC_KX_VAR || n->kind == MOEC_KX_INT || n->kind == MOEC_KX_NUM ||
+         (n->kind == MOEC_KX_SUM && n->n_args == 0);
+}
+
+/* ---- bookkeeping ---------------------------------------------------------------------------- */
+
+static void set_named(scheduler *s, moec_kx e) {
+  s->named[e.i] = true;
+  MOEC_PUSH(s->p->arena, s->undo, s->n_undo, s->cap_undo, ((undo){e.i, false}));
+}
+
+static void set_temp(scheduler *s, moec_kx e, uint32_t temp) {
+  s->temp[e.i] = temp + 1;
+  MOEC_PUSH(s->p->arena, s->undo, s->n_undo, s->cap_undo, ((undo){e.i, true}));
+}
+
+static void forget(scheduler *s, size_t mark) {
+  for (; s->n_undo > mark; s->n_undo--) {
+    const undo *u = &s->undo[s->n_undo - 1];
+    if (u->temp) s->temp[u->e] = 0;
+    else s->named[u->e] = false;
+  }
+}
+
+/* Float operations printed in place for |e|. */
+static int64_t count_ops(const scheduler *s, moec_kx e, int depth) {
+  const moec_kx_node *n = moec_kx_get(s->p, e);
+  int64_t ops = n->kind == MOEC_KX_APPLY && moec_dtype_is_float(n->dtype) && n->op != MOEC_OP_CAST;
+  for (uint32_t i = 0; i < n->n_args && depth < 64; i++)
+    if (!s->named[n->args[i].i] && n->kind != MOEC_KX_REDUCE) ops += count_ops(s, n->args[i], depth + 1);
+  return ops;
+}
+
+static void count(scheduler *s, int64_t ops) {
+  moec_module *m = s->p->m;
+  s->k->flops = moec_dim_add(m, s->k->flops, moec_dim_mul(m, s->trips, moec_dim_const(m, ops)));
+}
+
+static void push(scheduler *s, moec_kstmt st) { MOEC_PUSH(s->p->arena, s->out->v, s->out->n, s->out->cap, st); }
+
+static moec_dim extent(const moec_kpool *p, uint32_t var) {
+  const moec_kvar *v = &p->vars[var];
+  if (v->kind == MOEC_KVAR_LANE) return moec_dim_const(p->m, MOEC_KERNEL_LANES);
+  return moec_dim_sub(p->m, v->hi, v->lo);
+}
+
+/* A new temporary for values of |e| over the variables |vars|. */
+static uint32_t new_temp(scheduler *s, moec_kx e, uint64_t vars) {
+  moec_module *m = s->p->m;
+  moec_ktemp t = {.dtype = moec_kx_get(s->p, e)->dtype, .count = moec_dim_const(m, 1)};
+  for (uint32_t v = 0; v < s->p->n_vars && t.n_vars < 8; v++) {
+    if (!(vars >> v & 1)) continue;
+    t.vars[t.n_vars++] = v;
+    t.count = moec_dim_mul(m, t.count, extent(s->p, v));
+  }
+  int64_t bytes, stack;
+  moec_dim size = moec_dim_mul(m, t.count, moec_dim_const(m, (int64_t)moec_dtype_get(t.dtype)->bytes));
+  moec_dim total = moec_dim_add(m, s->stack, size);
+  t.on_stack = moec_dim_is_const(m, size, &bytes) && moec_dim_is_const(m, total, &stack) && stack <= 65536;
+  if (t.on_stack) {
+    s->stack = total;
+  } else { /* at a multiple of 64 bytes */
+    moec_dim line = moec_dim_const(m, 64);
+    t.offset = s->k->scratch;
+    s->k->scratch = moec_dim_add(m, t.offset, moec_dim_mul(m, moec_dim_ceildiv(m, size, line), line));
+  }
+  MOEC_PUSH(s->p->arena, s->k->temps, s->k->n_temps, s->k->cap_temps, t);
+  return (uint32_t)s->k->n_temps - 1;
+}
+
+/* ---- reductions ----------------------------------------------------------------------------- */
+
+/* Whether some load under |e| walks along |var|, and none along |own|. */
+static void strides(moec_kpool *p, moec_kx e, moec_kx var, moec_kx own, bool *along, bool *along_own) {
+  moec_kx_node n = *moec_kx_get(p, e);
+  if (n.kind == MOEC_KX_LOAD) {
+    *along = *along || moec_dim_is(p->m, moec_kx_coeff(p, n.args[0], var), 1);
+    *along_own = *along_own || moec_dim_is(p->m, moec_kx_coeff(p, n.args[0], own), 1);
+  }
+  for (uint32_t i = 0; i < n.n_args; i++)
+    if (moec_kx_get(p, n.args[i])->vars & moec_kx_get(p, own)->vars) strides(p, n.args[i], var, own, along, along_own);
+}
+
+static moec_kx var_node(moec_kpool *p, uint32_t var) {
+  moec_kvar v = p->vars[var];
+  return moec_kx_var(p, v.kind, v.lo, v.hi, v.copy);
+}
+
+bool moec_kx_strided(moec_kpool *p, moec_kx e, uint32_t var) {
+  bool along = false, along_own = false;
+  moec_kx own = var_node(p, moec_kx_get(p, e)->id);
+  strides(p, moec_kx_get(p, e)->args[0], var_node(p, var), own, &along, &along_own);
+  return along && !along_own;
+}
+
+/* A loop in place: reductions over the same variable that don't feed each other share it. */
+static void reduce_here(scheduler *s, moec_kx e, uint64_t bound) {
+  const moec_kx_node *n = moec_kx_get(s->p, e);
+  nest loop = {.n_vars = 1, .vars = {n->id}, .act = ACCUMULATE};
+  loop.accs = MOEC_NEW_ARRAY(s->p->arena, moec_kx, s->uses.n_reduces + 1);
+  loop.accs[loop.n_accs++] = e;
+  for (size_t i = 0; i < s->uses.n_reduces; i++) {
+    moec_kx r = s->uses.reduces[i];
+    const moec_kx_node *peer = moec_kx_get(s->p, r);
+    if (peer->id == n->id && peer->level == n->level && !(peer->vars & ~bound) && !moec_kx_eq(r, e) && !s->named[r.i] &&
+        !s->temp[r.i])
+      loop.accs[loop.n_accs++] = r;
+  }
+  emit_nests(s, &loop, 1, 0, bound);
+  for (uint32_t i = 0; i < loop.n_accs; i++) set_named(s, loop.accs[i]);
+}
+
+/* Computes |e| for all values of |over| into a temporary, in front of a loop. */
+static void materialise(scheduler *s, moec_kx e, uint64_t over, uint64_t bound) {
+  moec_kpool *p = s->p;
+  uint32_t temp = new_temp(s, e, over);
+  moec_ktemp t = s->k->temps[temp];
+  moec_kx_node n = *moec_kx_get(p, e);
+  nest fill = {.n_vars = t.n_vars, .act = FILL, .accs = &e, .n_accs = 1, .temp = temp};
+  for (uint32_t i = 0; i < t.n_vars; i++) fill.vars[i] = t.vars[i];
+  if (n.kind == MOEC_KX_REDUCE && moec_kx_strided(p, e, t.vars[t.n_vars - 1])) {
+    fill.act = RESET;
+    emit_nests(s, &fill, 1, 0, bound);
+    fill.act = GATHER;
+    for (uint32_t i = t.n_vars; i > 0; i--) fill.vars[i] = fill.vars[i - 1];
+    fill.vars[0] = n.id;
+    fill.n_vars++;
+  }
+  emit_nests(s, &fill, 1, 0, bound);
+  set_temp(s, e, temp);
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+/* Makes |e| printable where the variables |bound| are: names what has to have a name. */
+static void need(scheduler *s, moec_kx e, uint64_t bound, bool name) {
+  if (!e.i || s->named[e.i]) return;
+  moec_kx_node n = *moec_kx_get(s->p, e);
+  if (is_leaf(&n)) return;
+  if (s->temp[e.i]) {
+    push(s, (moec_kstmt){.kind = MOEC_KSTMT_RECALL, .e = e, .id = s->temp[e.i] - 1});
+    set_named(s, e);
+    return;
+  }
+  if (n.kind == MOEC_KX_REDUCE) {
+    reduce_here(s, e, bound);
+    return;
+  }
+  for (uint32_t i = 0; i < n.n_args; i++) need(s, n.args[i], bound, s->uses.count[n.args[i].i] > 1);
+  bool save = s->uses.keep[e.i] && (n.vars >> s->var & 1) && !(n.vars & ~(s->outer | UINT64_C(1) << s->var));
+  if ((!name && !save) || n.kind == MOEC_KX_SUM) return;
+  count(s, count_ops(s, e, 0));
+  push(s, (moec_kstmt){.kind = MOEC_KSTMT_LET, .e = e});
+  set_named(s, e);
+  if (!save) return;
+  uint32_t temp = new_temp(s, e, UINT64_C(1) << s->var);
+  push(s, (moec_kstmt){.kind = MOEC_KSTMT_SAVE, .e = e, .id = temp});
+}
+
+/* In front of the loop over |var|: computes what doesn't depend on it. */
+static void hoist(scheduler *s, moec_kx e, uint64_t bound, uint32_t var, uint32_t stamp) {
+  if (!e.i || s->named[e.i] || s->temp[e.i] || s->seen[e.i] == stamp) return;
+  s->seen[e.i] = stamp;
+  moec_kx_node n = *moec_kx_get(s->p, e);
+  uint64_t extra = n.vars & ~bound;
+  if (is_leaf(&n)) return;
+  if (!extra) {
+    need(s, e, bound, true);
+    return;
+  }
+  bool other = !(extra >> var & 1); /* needed by loops inside, each time the same */
+  bool stored = other && (n.kind == MOEC_KX_REDUCE || n.cost >= MOEC_KX_COSTLY);
+  if (!stored)
+    for (uint32_t i = 0; i < n.n_args; i++) hoist(s, n.args[i], bound, var, stamp);
+  if (n.kind == MOEC_KX_REDUCE && extra == UINT64_C(1) << var) stored = moec_kx_strided(s->p, e, var);
+  if (stored) materialise(s, e, extra, bound);
+}
+
+/* ---- loops ---------------------------------------------------------------------------------- */
+
+static void hoist_roots(scheduler *s, const nest *n, uint64_t bound, uint32_t var, uint32_t stamp) {
+  for (size_t i = 0; i < n->n_stores; i++) {
+    hoist(s, n->stores[i].index, bound, var, stamp);
+    hoist(s, n->stores[i].value, bound, var, stamp);
+  }
+  for (uint32_t i = 0; i < n->n_accs && n->act != RESET; i++) {
+    moec_kx_node r = *moec_kx_get(s->p, n->accs[i]);
+    if (n->act != FILL) hoist(s, r.args[0], bound, var, stamp);
+    else for (uint32_t k = 0; k < r.n_args; k++) hoist(s, r.args[k], bound, var, stamp);
+  }
+}
+
+/* The statements inside all loops of |n|. */
+static void innermost(scheduler *s, const nest *n, uint64_t bound) {
+  for (size_t i = 0; i < n->n_stores; i++) {
+    need(s, n->stores[i].index, bound, false);
+    need(s, n->stores[i].value, bound, false);
+    count(s, count_ops(s, n->stores[i].value, 0));
+    push(s, (moec_kstmt){.kind = MOEC_KSTMT_STORE, .e = n->stores[i].value, .index = n->stores[i].index, .id = n->stores[i].buffer});
+  }
+  for (uint32_t i = 0; i < n->n_accs; i++) {
+    moec_kx e = n->accs[i], x = moec_kx_get(s->p, e)->args[0];
+    if (n->act == FILL) need(s, e, bound, true);
+    if (n->act == ACCUMULATE || n->act == GATHER) {
+      need(s, x, bound, false);
+      count(s, count_ops(s, x, 0) + moec_dtype_is_float(moec_kx_get(s->p, e)->dtype));
+    }
+    moec_kstmt_kind kind = n->act == FILL ? MOEC_KSTMT_SAVE : n->act == RESET ? MOEC_KSTMT_RESET : MOEC_KSTMT_GATHER;
+    if (n->act != ACCUMULATE) push(s, (moec_kstmt){.kind = kind, .e = e, .id = n->temp});
+  }
+}
+
+static bool has_loop(const moec_kstmts *body) {
+  for (size_t i = 0; i < body->n; i++)
+    if (body->v[i].kind == MOEC_KSTMT_LOOP) return true;
+  return false;
+}
+
+static moec_dim trip_count(const scheduler *s, uint32_t var) {
+  const moec_kvar *v = &s->p->vars[var];
+  if (v->kind == MOEC_KVAR_LANE) return moec_dim_const(s->p->m, 1); /* the block counts its rows */
+  return moec_dim_sub(s->p->m, v->hi, v->lo);
+}
+
+static void emit_loop(scheduler *s, const nest *nests, size_t n, uint32_t depth, uint64_t bound) {
+  uint32_t var = nests[0].vars[depth], stamp = ++s->stamp;
+  for (size_t i = 0; i < n; i++) hoist_roots(s, &nests[i], bound, var, stamp);
+  moec_kstmt loop = {.kind = MOEC_KSTMT_LOOP, .id = var};
+  if (nests[0].act == ACCUMULATE && nests[0].n_vars == depth + 1) loop.accs = nests[0].accs, loop.n_accs = nests[0].n_accs;
+  scheduler outside = *s;
+  s->out = &loop.body, s->var = var, s->outer = bound;
+  s->trips = moec_dim_mul(s->p->m, s->trips, trip_count(s, var));
+  emit_nests(s, nests, n, depth + 1, bound | UINT64_C(1) << var);
+  forget(s, outside.n_undo);
+  s->out = outside.out, s->var = outside.var, s->outer = outside.outer, s->trips = outside.trips;
+  loop.simd = !has_loop(&loop.body);
+  push(s, loop);
+  for (size_t i = 0; i < loop.body.n; i++) /* what the loop kept is there for the loops that follow */
+    if (loop.body.v[i].kind == MOEC_KSTMT_SAVE && nests[0].act != FILL) set_temp(s, loop.body.v[i].e, loop.body.v[i].id);
+}
+
+static void emit_nests(scheduler *s, const nest *nests, size_t n, uint32_t depth, uint64_t bound) {
+  for (size_t i = 0, j; i < n; i = j) {
+    j = i + 1;
+    if (nests[i].n_vars == depth) {
+      innermost(s, &nests[i], bound);
+      continue;
+    }
+    while (j < n && nests[j].n_vars > depth && nests[j].vars[depth] == nests[i].vars[depth]) j++;
+    emit_loop(s, nests + i, j - i, depth, bound);
+  }
+}
+
+void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest *from, size_t n_nests) {
+  moec_dim one = moec_dim_const(p->m, 1), zero = moec_dim_const(p->m, 0);
+  scheduler s = {.p = p, .k = k, .out = &k->body, .trips = one, .stack = zero, .var = 63};
+  nest *nests = MOEC_NEW_ARRAY(p->arena, nest, n_nests);
+  k->flops = k->scratch = zero;
+  for (size_t i = 0; i < n_nests; i++) {
+    nests[i] = (nest){.n_vars = from[i].n_vars + 1, .stores = from[i].stores, .n_stores = from[i].n_stores};
+    nests[i].vars[0] = moec_kx_get(p, row)->id;
+    for (uint32_t v = 0; v < from[i].n_vars; v++) nests[i].vars[v + 1] = from[i].vars[v];
+  }
+  moec_kuses_find(&s.uses, p, from, n_nests);
+  s.named = MOEC_NEW_ARRAY(p->arena, bool, p->n + 64);
+  s.temp = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n + 64);
+  s.seen = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n + 64);
+  emit_nests(&s, nests, n_nests, 0, 0);
+}

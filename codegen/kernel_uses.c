@@ -1,0 +1,80 @@
+/* How expressions are used: reference counts, and which costly ones several loops share. */
+#include "codegen/kernel_build.h"
+
+typedef struct walk {
+  moec_kpool *p;
+  moec_kuses *u;
+  uint32_t *seen, stamp; /* by expression: the last walk that came by */
+  uint32_t *var;         /* by expression: 1 + the loop variable whose loops are counted */
+  uint32_t *loops;       /* by expression: number of loops over it that need the expression */
+} walk;
+
+static bool first_visit(walk *w, moec_kx e) {
+  if (w->seen[e.i] == w->stamp) return false;
+  w->seen[e.i] = w->stamp;
+  return true;
+}
+
+static void count_uses(walk *w, moec_kx e) {
+  if (!e.i) return;
+  w->u->count[e.i]++;
+  if (!first_visit(w, e)) return;
+  const moec_kx_node *n = moec_kx_get(w->p, e);
+  if (n->kind == MOEC_KX_REDUCE) MOEC_PUSH(w->p->arena, w->u->reduces, w->u->n_reduces, w->u->cap_reduces, e);
+  for (uint32_t i = 0; i < n->n_args; i++) count_uses(w, n->args[i]);
+}
+
+/* One more loop over |var| needs what |e| is made of. */
+static void count_loop(walk *w, moec_kx e, uint32_t var) {
+  const moec_kx_node *n = moec_kx_get(w->p, e);
+  if (!(n->vars >> var & 1) || !first_visit(w, e)) return;
+  if (!w->var[e.i]) w->var[e.i] = var + 1;
+  if (w->var[e.i] == var + 1) w->loops[e.i]++;
+  if (n->kind == MOEC_KX_REDUCE) return;
+  for (uint32_t i = 0; i < n->n_args; i++) count_loop(w, n->args[i], var);
+}
+
+/* Marks the outermost shared expressions. */
+static void mark_kept(walk *w, moec_kx e, uint32_t var) {
+  const moec_kx_node *n = moec_kx_get(w->p, e);
+  if (!(n->vars >> var & 1) || !first_visit(w, e) || n->kind == MOEC_KX_REDUCE) return;
+  if (w->loops[e.i] > 1 && w->var[e.i] == var + 1 && n->cost >= MOEC_KX_COSTLY) {
+    w->u->keep[e.i] = true;
+    return;
+  }
+  for (uint32_t i = 0; i < n->n_args; i++) mark_kept(w, n->args[i], var);
+}
+
+/* Calls |visit| for what each loop computes. Reductions of one level over one variable share a loop. */
+static void each_loop(walk *w, const moec_knest *nests, size_t n_nests, void (*visit)(walk *, moec_kx, uint32_t)) {
+  const moec_kuses *u = w->u;
+  for (size_t i = 0; i < u->n_reduces; i++) {
+    const moec_kx_node *r = moec_kx_get(w->p, u->reduces[i]);
+    for (size_t k = 0; k < u->n_reduces; k++) {
+      const moec_kx_node *s = moec_kx_get(w->p, u->reduces[k]);
+      if (s->id != r->id || s->level != r->level) continue;
+      if (k < i) break; /* visited with that one */
+      if (k == i) w->stamp++;
+      visit(w, s->args[0], s->id);
+    }
+  }
+  for (size_t i = 0; i < n_nests; i++) {
+    w->stamp++;
+    for (size_t k = 0; nests[i].n_vars && k < nests[i].n_stores; k++)
+      visit(w, nests[i].stores[k].value, nests[i].vars[nests[i].n_vars - 1]);
+  }
+}
+
+void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size_t n_nests) {
+  *u = (moec_kuses){.count = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n), .keep = MOEC_NEW_ARRAY(p->arena, bool, p->n)};
+  walk w = {.p = p, .u = u, .stamp = 1, .seen = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n)};
+  w.var = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n);
+  w.loops = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n);
+  for (size_t i = 0; i < n_nests; i++)
+    for (size_t k = 0; k < nests[i].n_stores; k++) {
+      count_uses(&w, nests[i].stores[k].value);
+      count_uses(&w, nests[i].stores[k].index);
+    }
+  each_loop(&w, nests, n_nests, count_loop);
+  each_loop(&w, nests, n_nests, mark_kept);
+}

@@ -1,0 +1,268 @@
+/* What every emitted C kernel stands on: the calling convention, integer and half precision
+ * semantics of docs/ir.md, and float functions that vectorise. Compiled with -O3 -fopenmp-simd
+ * -fno-math-errno -fno-trapping-math, never with -ffast-math. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct moec_kernel_args {
+  void *const *buf;   /* inputs, then outputs */
+  const int64_t *sym; /* symbol values */
+  void *scratch;      /* 64-byte aligned, of this thread */
+  int32_t *fault;     /* set to 1 where an index is out of range */
+} moec_kernel_args;
+
+#define MOEC_INLINE static inline __attribute__((always_inline, unused))
+
+/* ---- sizes ---------------------------------------------------------------------------------- */
+
+MOEC_INLINE int64_t moec_floordiv(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  int64_t q = a / b;
+  return q - (a % b != 0 && (a < 0) != (b < 0));
+}
+MOEC_INLINE int64_t moec_ceildiv(int64_t a, int64_t b) { return -moec_floordiv(-a, b); }
+MOEC_INLINE int64_t moec_floormod(int64_t a, int64_t b) { return a - b * moec_floordiv(a, b); }
+MOEC_INLINE int64_t moec_least(int64_t a, int64_t b) { return a < b ? a : b; }
+MOEC_INLINE int64_t moec_greatest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Index i of an axis of size n: negative counts from the end; outside is a fault and gives a
+ * legal index, where there is one. */
+MOEC_INLINE int64_t moec_wrap(int64_t i, int64_t n, int32_t *fault) {
+  i += i < 0 ? n : 0;
+  if (__builtin_expect(i < 0 || i >= n, 0)) {
+    *fault = 1;
+    i = i < 0 || n < 1 ? 0 : n - 1;
+  }
+  return i;
+}
+
+/* ---- integers: wrapping, total division ----------------------------------------------------- */
+
+/* clang-format off */
+#define MOEC_INTEGER(t, T, W, LEAST)                                                               \
+  MOEC_INLINE T moec_add_##t(T a, T b) { return (T)((W)a + (W)b); }                                \
+  MOEC_INLINE T moec_sub_##t(T a, T b) { return (T)((W)a - (W)b); }                                \
+  MOEC_INLINE T moec_mul_##t(T a, T b) { return (T)((W)a * (W)b); }                                \
+  MOEC_INLINE T moec_neg_##t(T a) { return (T)((W)0 - (W)a); }                                     \
+  MOEC_INLINE T moec_abs_##t(T a) { return a < 0 ? moec_neg_##t(a) : a; }                          \
+  MOEC_INLINE T moec_sign_##t(T a) { return (T)((a > 0) - (a < 0)); }                              \
+  MOEC_INLINE T moec_div_##t(T a, T b) {                                                           \
+    return b == 0 ? 0 : (LEAST) < 0 && b == (T)-1 ? moec_neg_##t(a) : (T)(a / b);                  \
+  }                                                                                                \
+  MOEC_INLINE T moec_rem_##t(T a, T b) {                                                           \
+    return b == 0 || ((LEAST) < 0 && b == (T)-1) ? 0 : (T)(a % b);                                 \
+  }                                                                                                \
+  MOEC_INLINE T moec_mod_##t(T a, T b) {                                                           \
+    T r = moec_rem_##t(a, b);                                                                      \
+    return r != 0 && (r < 0) != (b < 0) ? (T)(r + b) : r;                                          \
+  }                                                                                                \
+  MOEC_INLINE T moec_max_##t(T a, T b) { return a > b ? a : b; }                                   \
+  MOEC_INLINE T moec_min_##t(T a, T b) { return a < b ? a : b; }                                   \
+  MOEC_INLINE T moec_and_##t(T a, T b) { return (T)(a & b); }                                      \
+  MOEC_INLINE T moec_or_##t(T a, T b) { return (T)(a | b); }                                       \
+  MOEC_INLINE T moec_xor_##t(T a, T b) { return (T)(a ^ b); }                                      \
+  MOEC_INLINE T moec_not_##t(T a) { return (T)~a; }                                                \
+  MOEC_INLINE T moec_pow_##t(T a, T b) {                                                           \
+    T r = 1;                                                                                       \
+    if (b < 0) return a == 1 ? 1 : a == (T)-1 ? (b % 2 ? a : 1) : 0;                               \
+    for (; b; b = (T)(b / 2), a = moec_mul_##t(a, a)) r = b % 2 ? moec_mul_##t(r, a) : r;          \
+    return r;                                                                                      \
+  }
+/* W: unsigned and at least 32 bits, so that products don't overflow after promotion. */
+MOEC_INTEGER(i64, int64_t, uint64_t, INT64_MIN)
+MOEC_INTEGER(i32, int32_t, uint32_t, INT32_MIN)
+MOEC_INTEGER(i16, int16_t, uint32_t, INT16_MIN)
+MOEC_INTEGER(i8, int8_t, uint32_t, INT8_MIN)
+MOEC_INTEGER(u64, uint64_t, uint64_t, 0)
+MOEC_INTEGER(u32, uint32_t, uint32_t, 0)
+MOEC_INTEGER(u16, uint16_t, uint32_t, 0)
+MOEC_INTEGER(u8, uint8_t, uint32_t, 0)
+
+/* Floats to integers truncate and saturate; NaN gives 0. LO and HI are floats: HI is one past the end. */
+#define MOEC_TO_INTEGER(t, T, LO, HI, LEAST, GREATEST)                                             \
+  MOEC_INLINE T moec_cast_##t##_f32(float x) {                                                     \
+    return x >= HI##f ? GREATEST : x > LO##f ? (T)x : x <= LO##f ? LEAST : 0;                      \
+  }                                                                                                \
+  MOEC_INLINE T moec_cast_##t##_f64(double x) {                                                    \
+    return x >= HI ? GREATEST : x > LO ? (T)x : x <= LO ? LEAST : 0;                               \
+  }
+MOEC_TO_INTEGER(i64, int64_t, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX)
+MOEC_TO_INTEGER(i32, int32_t, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX)
+MOEC_TO_INTEGER(i16, int16_t, -0x1p15, 0x1p15, INT16_MIN, INT16_MAX)
+MOEC_TO_INTEGER(i8, int8_t, -0x1p7, 0x1p7, INT8_MIN, INT8_MAX)
+MOEC_TO_INTEGER(u64, uint64_t, -0x0p0, 0x1p64, 0, UINT64_MAX)
+MOEC_TO_INTEGER(u32, uint32_t, -0x0p0, 0x1p32, 0, UINT32_MAX)
+MOEC_TO_INTEGER(u16, uint16_t, -0x0p0, 0x1p16, 0, UINT16_MAX)
+MOEC_TO_INTEGER(u8, uint8_t, -0x0p0, 0x1p8, 0, UINT8_MAX)
+/* clang-format on */
+
+/* ---- half precision ------------------------------------------------------------------------- */
+
+typedef union moec_bits { float f; uint32_t u; int32_t i; } moec_bits;
+MOEC_INLINE float moec_float_of(uint32_t u) { return (moec_bits){.u = u}.f; }
+MOEC_INLINE uint32_t moec_bits_of(float f) { return (moec_bits){.f = f}.u; }
+
+MOEC_INLINE float moec_load_bf16(uint16_t v) { return moec_float_of((uint32_t)v << 16); }
+MOEC_INLINE uint16_t moec_store_bf16(float f) {
+  uint32_t u = moec_bits_of(f);
+  uint32_t even = (u + 0x7fffu + (u >> 16 & 1)) >> 16; /* to nearest, ties to even */
+  return (uint16_t)(f != f ? u >> 16 | 0x40u : even);
+}
+
+/* The exponents differ by 112; multiplying makes denormals right. */
+MOEC_INLINE float moec_load_f16(uint16_t v) {
+  uint32_t m = (uint32_t)(v & 0x7fff) << 13;
+  uint32_t u = moec_bits_of(moec_float_of(m) * 0x1p112f);
+  return moec_float_of((m >= 0x7c00u << 13 ? m | 0x7f800000u : u) | (uint32_t)(v & 0x8000) << 16);
+}
+MOEC_INLINE uint16_t moec_store_f16(float f) {
+  uint32_t u = moec_bits_of(f), a = u & 0x7fffffffu;
+  uint32_t normal = (a - (112u << 23) + 0xfffu + (a >> 13 & 1)) >> 13;
+  uint32_t tiny = moec_bits_of(moec_float_of(a) + 0.5f) - moec_bits_of(0.5f); /* the sum rounds at 2^-24 */
+  uint32_t r = a < 113u << 23 ? tiny : normal;
+  r = a >= 0x477ff000u ? 0x7c00u : r; /* 65520 and above */
+  r = a > 0x7f800000u ? 0x7e00u | (a >> 13 & 0x1ffu) : r;
+  return (uint16_t)(r | (u >> 16 & 0x8000u));
+}
+MOEC_INLINE float moec_round_bf16(float f) { return moec_load_bf16(moec_store_bf16(f)); }
+MOEC_INLINE float moec_round_f16(float f) { return moec_load_f16(moec_store_f16(f)); }
+
+/* ---- float functions ------------------------------------------------------------------------ */
+
+/* exp(x) for f32, below 1.1 units in the last place; denormal results included. With x = n ln 2 + r:
+ * 2^n in two factors, so that the last product rounds once. */
+MOEC_INLINE float moec_exp_f32(float x) {
+  float c = x > 89.0f ? 89.0f : x;
+  c = c < -104.0f ? -104.0f : c;
+  float m = __builtin_fmaf(c, 0x1.715476p+0f, 0x1.8p+23f); /* n in the low bits */
+  float n = m - 0x1.8p+23f;
+  float r = __builtin_fmaf(n, -0x1.62e400p-1f, c);
+  r = __builtin_fmaf(n, -0x1.7f7d1cp-20f, r);
+  float p = __builtin_fmaf(1.9875691500e-4f, r, 1.3981999507e-3f);
+  p = __builtin_fmaf(p, r, 8.3334519073e-3f);
+  p = __builtin_fmaf(p, r, 4.1665795894e-2f);
+  p = __builtin_fmaf(p, r, 1.6666665459e-1f);
+  p = __builtin_fmaf(p, r, 5.0000001201e-1f);
+  p = __builtin_fmaf(p, r * r, r) + 1.0f;
+  int32_t i = (int32_t)(moec_bits_of(m) - 0x4b400000u), h = i >> 1;
+  return p * moec_float_of((uint32_t)(h + 127) << 23) * moec_float_of((uint32_t)(i - h + 127) << 23);
+}
+
+/* log(x) for f32, below 1 unit: x = 2^e * (1 + f) with 1 + f between sqrt(1/2) and sqrt(2). */
+MOEC_INLINE float moec_log_f32(float x) {
+  bool tiny = x < 0x1p-126f;
+  uint32_t u = moec_bits_of(tiny ? x * 0x1p23f : x);
+  uint32_t up = u + 0x004afb0du; /* carries into the exponent from sqrt(2) on */
+  float e = (float)((int32_t)(up >> 23) - 127 - (tiny ? 23 : 0));
+  float f = moec_float_of((up & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+  float z = f * f;
+  float p = __builtin_fmaf(7.0376836292e-2f, f, -1.1514610310e-1f);
+  p = __builtin_fmaf(p, f, 1.1676998740e-1f);
+  p = __builtin_fmaf(p, f, -1.2420140846e-1f);
+  p = __builtin_fmaf(p, f, 1.4249322787e-1f);
+  p = __builtin_fmaf(p, f, -1.6668057665e-1f);
+  p = __builtin_fmaf(p, f, 2.0000714765e-1f);
+  p = __builtin_fmaf(p, f, -2.4999993993e-1f);
+  p = __builtin_fmaf(p, f, 3.3333331174e-1f);
+  p = p * f * z;
+  p = __builtin_fmaf(e, -2.12194440e-4f, p);
+  p = __builtin_fmaf(z, -0.5f, p);
+  float r = __builtin_fmaf(e, 0.693359375f, f + p);
+  r = x == 0 ? -INFINITY : r;
+  r = x == INFINITY ? x : r;
+  return x < 0 || x != x ? NAN : r;
+}
+
+MOEC_INLINE float moec_sigmoid_f32(float x) {
+  float e = moec_exp_f32(-fabsf(x));
+  return (x < 0 ? e : 1.0f) / (1.0f + e);
+}
+
+/* tanh(x) for f32, below 2 units. */
+MOEC_INLINE float moec_tanh_f32(float x) {
+  float a = fabsf(x), z = x * x;
+  float p = __builtin_fmaf(-5.70498872745e-3f, z, 2.06390887954e-2f);
+  p = __builtin_fmaf(p, z, -5.37397155531e-2f);
+  p = __builtin_fmaf(p, z, 1.33314422036e-1f);
+  p = __builtin_fmaf(p, z, -3.33332819422e-1f);
+  p = __builtin_fmaf(p * z, x, x);
+  float q = 1.0f - 2.0f / (moec_exp_f32(a + a) + 1.0f);
+  return a < 0.625f ? p : __builtin_copysignf(q, x);
+}
+
+/* erf(x) for f32, below 1.1 units: a polynomial near 0, else 1 - exp(polynomial). */
+MOEC_INLINE float moec_erf_f32(float x) {
+  float t = fabsf(x), s = x * x;
+  float r = __builtin_fmaf(-0x1.220000p-16f, t, 0x1.91cfb2p-12f);
+  float u = __builtin_fmaf(-0x1.fd1438p-9f, t, 0x1.8d6342p-6f);
+  r = __builtin_fmaf(r, s, u);
+  r = __builtin_fmaf(r, t, -0x1.b55cb8p-4f);
+  r = __builtin_fmaf(r, t, -0x1.450aa0p-1f);
+  r = __builtin_fmaf(r, t, -0x1.079d0cp-3f);
+  r = __builtin_fmaf(r, t, -t);
+  float far = __builtin_copysignf(1.0f - moec_exp_f32(r), x);
+  float p = __builtin_fmaf(-0x1.38e000p-11f, s, 0x1.471a58p-8f);
+  p = __builtin_fmaf(p, s, -0x1.b691b2p-6f);
+  p = __builtin_fmaf(p, s, 0x1.ce1c44p-4f);
+  p = __builtin_fmaf(p, s, -0x1.812700p-2f);
+  p = __builtin_fmaf(p, s, 0x1.06eba8p-3f);
+  float near = __builtin_fmaf(p, x, x);
+  return t > 0.927734375f ? far : near;
+}
+
+MOEC_INLINE double moec_sigmoid_f64(double x) {
+  double e = exp(-fabs(x));
+  return (x < 0 ? e : 1.0) / (1.0 + e);
+}
+
+/* clang-format off */
+#define MOEC_LIBM(name, f, d)                                                                      \
+  MOEC_INLINE float moec_##name##_f32(float x) { return f(x); }                                    \
+  MOEC_INLINE double moec_##name##_f64(double x) { return d(x); }
+MOEC_LIBM(abs, fabsf, fabs)
+MOEC_LIBM(expm1, expm1f, expm1)
+MOEC_LIBM(log1p, log1pf, log1p)
+MOEC_LIBM(sqrt, __builtin_sqrtf, __builtin_sqrt)
+MOEC_LIBM(sin, sinf, sin)
+MOEC_LIBM(cos, cosf, cos)
+MOEC_LIBM(tan, tanf, tan)
+MOEC_LIBM(asin, asinf, asin)
+MOEC_LIBM(acos, acosf, acos)
+MOEC_LIBM(atan, atanf, atan)
+MOEC_LIBM(sinh, sinhf, sinh)
+MOEC_LIBM(cosh, coshf, cosh)
+MOEC_LIBM(asinh, asinhf, asinh)
+MOEC_LIBM(acosh, acoshf, acosh)
+MOEC_LIBM(atanh, atanhf, atanh)
+MOEC_LIBM(floor, __builtin_floorf, __builtin_floor)
+MOEC_LIBM(ceil, __builtin_ceilf, __builtin_ceil)
+MOEC_LIBM(round, __builtin_rintf, __builtin_rint)
+MOEC_INLINE double moec_exp_f64(double x) { return exp(x); }
+MOEC_INLINE double moec_log_f64(double x) { return log(x); }
+MOEC_INLINE double moec_tanh_f64(double x) { return tanh(x); }
+MOEC_INLINE double moec_erf_f64(double x) { return erf(x); }
+
+#define MOEC_FLOATS(t, T, s)                                                                       \
+  MOEC_INLINE T moec_rsqrt_##t(T x) { return 1 / __builtin_sqrt##s(x); }                           \
+  MOEC_INLINE T moec_recip_##t(T x) { return 1 / x; }                                              \
+  MOEC_INLINE T moec_sign_##t(T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }                          \
+  MOEC_INLINE T moec_pow_##t(T x, T y) { return pow##s(x, y); }                                    \
+  MOEC_INLINE T moec_rem_##t(T x, T y) { return fmod##s(x, y); }                                   \
+  MOEC_INLINE T moec_mod_##t(T x, T y) {                                                           \
+    T r = fmod##s(x, y);                                                                           \
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;                                               \
+  }                                                                                                \
+  MOEC_INLINE bool moec_isnan_##t(T x) { return x != x; }                                          \
+  MOEC_INLINE bool moec_isinf_##t(T x) { return fabs##s(x) == INFINITY; }                          \
+  /* NaN if either is; as a compare and a select these vectorise */                                \
+  MOEC_INLINE T moec_max_##t(T x, T y) { return (x > y) | (x != x) ? x : y; }                      \
+  MOEC_INLINE T moec_min_##t(T x, T y) { return (x < y) | (x != x) ? x : y; }
+MOEC_FLOATS(f32, float, f)
+MOEC_FLOATS(f64, double, )
+/* clang-format on */
+
+#pragma omp declare reduction(moec_max : float : omp_out = moec_max_f32(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(moec_max : double : omp_out = moec_max_f64(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(moec_min : float : omp_out = moec_min_f32(omp_out, omp_in)) initializer(omp_priv = INFINITY)
+#pragma omp declare reduction(moec_min : double : omp_out = moec_min_f64(omp_out, omp_in)) initializer(omp_priv = INFINITY)
