@@ -120,6 +120,19 @@ bool moec_m_slice(const moec_graph *g, moec_value v, int64_t axis, moec_value *x
   return true;
 }
 
+bool moec_m_same(const moec_graph *g, moec_value a, moec_value b) {
+  while (a.i != b.i) {
+    moec_op op = moec_def_op(g, a);
+    if (op == MOEC_OP_NONE || moec_op_cls(op) != MOEC_CLASS_MOVE || op != moec_def_op(g, b)) return false;
+    moec_node x = moec_def(g, a), y = moec_def(g, b);
+    if (moec_node_get(g, x)->n_in != 1 || moec_node_get(g, y)->n_in != 1) return false;
+    if (!moec_attrs_equal(op, moec_node_get(g, x)->attrs, moec_node_get(g, y)->attrs)) return false;
+    a = moec_in(g, x, 0);
+    b = moec_in(g, y, 0);
+  }
+  return true;
+}
+
 bool moec_m_close(double a, double b) { return fabs(a - b) <= 1e-6 * fmax(fabs(a), fabs(b)); }
 
 const char *moec_m_name(const moec_graph *g, moec_node n) {

@@ -26,6 +26,8 @@ moec_value moec_m_uncast(const moec_graph *g, moec_value v);
 /* v = slice of x along |axis| only; start and size of that axis. */
 bool moec_m_slice(const moec_graph *g, moec_value v, int64_t axis, moec_value *x, moec_dim *start, moec_dim *size,
                   int64_t *step);
+/* Equal values that were built more than once: the same movement of the same value. */
+bool moec_m_same(const moec_graph *g, moec_value a, moec_value b);
 bool moec_m_close(double a, double b); /* equal up to the rounding of an f32 constant */
 /* For messages: the node's name in the source, else "node N". In the module's arena. */
 const char *moec_m_name(const moec_graph *g, moec_node n);

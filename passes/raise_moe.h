@@ -4,6 +4,7 @@
 
 #include "passes/match.h"
 
+#define MOEC_MAX_DISPATCHED 8
 typedef struct moec_layer {
   moec_builder *b;
   moec_graph *g;
@@ -15,6 +16,8 @@ typedef struct moec_layer {
   const uint8_t *inside; /* by value, up to n_inside: depends on an expert's weights */
   moec_value *memo;      /* by value, up to n_inside: its rows in plan order */
   size_t n_inside;
+  moec_value dispatched[MOEC_MAX_DISPATCHED][2]; /* tokens, and their rows */
+  uint32_t n_dispatched;
   const char *why;       /* not recognised because; NULL: no reason yet */
 } moec_layer;
 
@@ -37,6 +40,8 @@ uint32_t moec_layer_row_axes(const moec_layer *l, moec_value v);
 moec_value moec_layer_weight(moec_layer *l, moec_value v);
 /* |v| behind movement and casts is weights gathered by the layer's indices: the gather, at which |t| ends. */
 bool moec_layer_gather(const moec_layer *l, moec_value v, moec_trace *t, moec_node *gather);
+/* The rows of tokens |x|[T,H]; one dispatch for equal tokens. */
+moec_value moec_layer_dispatch(moec_layer *l, moec_value x);
 /* rows [N, F...] as [N, F]; and back to [N] and the axes of |like| after its first |skip|. */
 moec_value moec_layer_flat(moec_layer *l, moec_value rows);
 moec_value moec_layer_shaped(moec_layer *l, moec_value rows, moec_value like, uint32_t skip);

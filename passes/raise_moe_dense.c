@@ -23,7 +23,15 @@ typedef struct dense {
   uint32_t n;
   bool experts_last; /* batched: axes [T.., E, ...] rather than [E, T.., ...] */
   uint32_t depth;
+  struct memo *memo; /* values seen, in the arena */
 } dense;
+
+/* One list of alike values and its rows. */
+typedef struct memo {
+  const moec_value *values;
+  moec_value rows;
+  struct memo *next;
+} memo;
 
 static moec_value fail(moec_layer *l, const char *why) {
   if (!l->why) l->why = why;
@@ -201,11 +209,7 @@ static moec_value dense_enter(dense *d, moec_value v, bool *is_leaf) {
     for (uint32_t i = skip; i < rank; i++) dims[i - skip + 1] = moec_factors_size(&t, &all[i - skip]);
     return f.i ? moec_b_broadcast_to(l->b, f, rank - skip + 1, dims) : f;
   }
-  moec_layer_plan(l);
-  moec_attrs_MOE_DISPATCH a = {.k = l->k};
-  moec_value in[2] = {moec_trace_build(l->b, &t, 2, axes), l->perm};
-  if (!in[0].i || !moec_dim_eq(moec_b_dim(l->b, in[0], 0), l->tokens)) return fail(l, "tokens are not laid out row by row");
-  return moec_layer_shaped(l, moec_b_op(l->b, MOEC_OP_MOE_DISPATCH, &a, 2, in, 1), v, skip);
+  return moec_layer_shaped(l, moec_layer_dispatch(l, moec_trace_build(l->b, &t, 2, axes)), v, skip);
 }
 
 /* The weights of all experts as one value [E, ...]: the stack that they are slices of, else a concatenation. */
@@ -328,12 +332,17 @@ static moec_value dense_rows(dense *d, const moec_value *v) {
   moec_value y = {0};
   if (l->b->error || l->why) return y;
   if (d->depth > 64) return fail(l, "its experts are too deep");
+  for (memo *k = d->memo; k; k = k->next)
+    if (memcmp(k->values, v, d->n * sizeof *v) == 0) return k->rows;
   if (!d->chain || all_same(d, v)) y = dense_enter(d, v[0], &leaf);
   if (leaf || l->why) return y;
   if (!same_form(d, v)) return fail(l, "its experts differ in form");
   d->depth++;
   y = dense_op(d, v);
   d->depth--;
+  memo *k = MOEC_NEW(l->g->m->arena, memo);
+  *k = (memo){moec_arena_copy(l->g->m->arena, v, d->n * sizeof *v), y, d->memo};
+  d->memo = k;
   return y;
 }
 
@@ -380,19 +389,6 @@ static bool match_term(moec_layer *l, moec_value v, int64_t *expert, moec_value 
   return false;
 }
 
-/* Equal values that were built more than once. */
-static bool same_weights(const moec_graph *g, moec_value a, moec_value b) {
-  while (a.i != b.i) {
-    moec_op op = moec_def_op(g, a);
-    if (op == MOEC_OP_NONE || moec_op_cls(op) != MOEC_CLASS_MOVE || op != moec_def_op(g, b)) return false;
-    moec_node x = moec_def(g, a), y = moec_def(g, b);
-    if (!moec_attrs_equal(op, moec_node_get(g, x)->attrs, moec_node_get(g, y)->attrs)) return false;
-    a = moec_in(g, x, 0);
-    b = moec_in(g, y, 0);
-  }
-  return true;
-}
-
 static bool raise_chain(moec_layer *l, moec_value root) {
   moec_graph *g = l->g;
   moec_value *mlps = MOEC_NEW_ARRAY(g->m->arena, moec_value, (size_t)l->experts), stack_[MAX_TERMS] = {root}, from = {0}, y, x;
@@ -401,7 +397,7 @@ static bool raise_chain(moec_layer *l, moec_value root) {
     moec_value v = stack_[--depth], a, b;
     int64_t e;
     if (match_term(l, v, &e, &x, &y)) {
-      if (e >= l->experts || mlps[e].i || (from.i && !same_weights(g, from, y))) return false;
+      if (e >= l->experts || mlps[e].i || (from.i && !moec_m_same(g, from, y))) return false;
       mlps[e] = x;
       from = y;
       found++;

@@ -77,7 +77,21 @@ moec_value moec_layer_weight(moec_layer *l, moec_value v) {
   return w.i ? moec_b_reshape(l->b, w, 2, dims) : w;
 }
 
-/* A value that depends on no expert: of tokens, or the same for all. */
+moec_value moec_layer_dispatch(moec_layer *l, moec_value x) {
+  if (!x.i || !moec_dim_eq(moec_b_dim(l->b, x, 0), l->tokens)) return fail(l, "tokens are not laid out row by row");
+  for (uint32_t i = 0; i < l->n_dispatched; i++)
+    if (moec_m_same(l->g, l->dispatched[i][0], x)) return l->dispatched[i][1];
+  moec_layer_plan(l);
+  moec_attrs_MOE_DISPATCH a = {.k = l->k};
+  moec_value in[2] = {x, l->perm}, y = moec_b_op(l->b, MOEC_OP_MOE_DISPATCH, &a, 2, in, 1);
+  if (l->n_dispatched < MOEC_MAX_DISPATCHED) {
+    l->dispatched[l->n_dispatched][0] = x;
+    l->dispatched[l->n_dispatched++][1] = y;
+  }
+  return y;
+}
+
+/* A value that depends on no expert, of tokens or the same for all; {0} without a reason: it differs between slots. */
 static moec_value enter(moec_layer *l, moec_value v) {
   moec_trace t;
   moec_factors axes[2] = {0}, all[MOEC_MAX_RANK] = {0};
@@ -85,19 +99,14 @@ static moec_value enter(moec_layer *l, moec_value v) {
   uint32_t n = moec_layer_row_axes(l, v), rank = moec_ty(l->g, v).rank;
   if (n == 0 || !moec_trace_begin(&t, l->g, v)) return fail(l, "an operand has no axis of assignments");
   moec_trace_moves(&t);
-  if (!split_slots(l, &t, n, &axes[0], &constant))
-    return fail(l, "a value for each assignment that is no routing weight enters the experts");
+  if (!split_slots(l, &t, n, &axes[0], &constant)) return (moec_value){0};
   if (constant) {
     for (uint32_t i = 0; i < n; i++) moec_factors_append(&all[0], &t.of_top[i]);
     for (uint32_t i = n; i < rank; i++) all[i - n + 1] = t.of_top[i];
     return moec_trace_build(l->b, &t, rank - n + 1, all);
   }
   for (uint32_t i = n; i < rank; i++) moec_factors_append(&axes[1], &t.of_top[i]);
-  moec_layer_plan(l);
-  moec_attrs_MOE_DISPATCH a = {.k = l->k};
-  moec_value in[2] = {moec_trace_build(l->b, &t, 2, axes), l->perm};
-  if (!in[0].i || !moec_dim_eq(moec_b_dim(l->b, in[0], 0), l->tokens)) return fail(l, "tokens are not laid out row by row");
-  return moec_layer_shaped(l, moec_b_op(l->b, MOEC_OP_MOE_DISPATCH, &a, 2, in, 1), v, n);
+  return moec_layer_shaped(l, moec_layer_dispatch(l, moec_trace_build(l->b, &t, 2, axes)), v, n);
 }
 
 /* ---- products with gathered weights ---------------------------------------------------------------- */
@@ -177,11 +186,7 @@ static moec_value enter_tokens(moec_layer *l, moec_value v, int64_t contract) {
   if (!moec_trace_begin(&t, l->g, v)) return (moec_value){0};
   moec_trace_moves(&t);
   for (uint32_t i = 0; i < moec_ty(l->g, v).rank; i++) moec_factors_append(&axes[(int64_t)i == contract], &t.of_top[i]);
-  moec_layer_plan(l);
-  moec_value in[2] = {moec_trace_build(l->b, &t, 2, axes), l->perm};
-  if (!in[0].i || !moec_dim_eq(moec_b_dim(l->b, in[0], 0), l->tokens)) return fail(l, "tokens are not laid out row by row");
-  moec_attrs_MOE_DISPATCH a = {.k = l->k};
-  return moec_b_op(l->b, MOEC_OP_MOE_DISPATCH, &a, 2, in, 1);
+  return moec_layer_dispatch(l, moec_trace_build(l->b, &t, 2, axes));
 }
 
 static moec_value rows_of_dot(moec_layer *l, moec_node n) {
@@ -342,6 +347,8 @@ static moec_value rows_of_op(moec_layer *l, moec_value v) {
     if (y.i || l->why) return y;
   }
   if (moec_op_is_elementwise(op) || op == MOEC_OP_SWIGLU) return rows_of_elementwise(l, v);
+  if (op == MOEC_OP_GATHER || op == MOEC_OP_GATHER_ND)
+    return fail(l, "weights gathered for each assignment are neither a factor of a product nor its bias");
   uint32_t skip = moec_layer_row_axes(l, moec_in(g, n, 0));
   if (skip == 0) return fail(l, "an operand has no axis of assignments");
   if (op == MOEC_OP_CONCAT) return rows_of_concat(l, v, skip);
@@ -351,7 +358,13 @@ static moec_value rows_of_op(moec_layer *l, moec_value v) {
 
 moec_value moec_layer_rows(moec_layer *l, moec_value v) {
   if (l->b->error || l->why) return (moec_value){0};
-  if (!is_inside(l, v)) return enter(l, v);
+  if (!is_inside(l, v)) {
+    moec_value x = enter(l, v);
+    if (x.i || l->why) return x;
+    moec_op op = moec_def_op(l->g, v);
+    if (v.i >= l->n_inside || !(moec_op_is_elementwise(op) || moec_op_cls(op) == MOEC_CLASS_MOVE))
+      return fail(l, "a value for each assignment that is no routing weight enters the experts");
+  }
   if (l->memo[v.i].i) return l->memo[v.i];
   if (moec_layer_row_axes(l, v) == 0) return fail(l, "a value among its experts has no axis of assignments");
   moec_value y = rows_of_op(l, v);

@@ -16,27 +16,43 @@
 
 #include "passes/match.h"
 
+/* x = |width| elements of the last axis of |base| from |start| on: slices of slices are one slice. */
+typedef struct span {
+  moec_value base;
+  moec_dim start, width;
+} span;
+
 typedef struct rope {
-  moec_value x, c, s; /* c and s of the shape of x, or of its half */
-  bool pairs_in, pairs_out, full;
+  span x;
+  moec_value c, s; /* of the shape of x, or of its half */
+  bool pairs_in, pairs_out;
+  bool full; /* c and s are as wide as x, not as its half */
 } rope;
 
 static int64_t last_axis(const moec_graph *g, moec_value v) { return (int64_t)moec_ty(g, v).rank - 1; }
 
 /* a and b are the two halves of one x, or its even and odd elements. */
-static bool match_halves(const moec_graph *g, moec_value a, moec_value b, moec_value *x, bool *pairs) {
+static bool match_halves(const moec_graph *g, moec_value a, moec_value b, span *x, bool *pairs) {
   moec_module *m = g->m;
-  moec_value y;
-  moec_dim a_start, b_start, a_size, b_size;
+  moec_value base;
+  moec_dim b_start, a_size, b_size;
   int64_t a_step, b_step;
-  if (!moec_m_slice(g, a, last_axis(g, a), x, &a_start, &a_size, &a_step)) return false;
-  if (!moec_m_slice(g, b, last_axis(g, b), &y, &b_start, &b_size, &b_step) || x->i != y.i) return false;
-  moec_type_info t = moec_ty(g, *x);
-  moec_dim half = moec_dim_exact_div(m, t.dims[t.rank - 1], moec_dim_const(m, 2));
-  if (!moec_dim_known(half) || !moec_dim_eq(a_size, half) || !moec_dim_eq(b_size, half)) return false;
-  if (!moec_dim_is(m, a_start, 0) || a_step != b_step) return false;
+  if (!moec_m_slice(g, a, last_axis(g, a), &x->base, &x->start, &a_size, &a_step)) return false;
+  if (!moec_m_slice(g, b, last_axis(g, b), &base, &b_start, &b_size, &b_step) || x->base.i != base.i) return false;
+  if (!moec_dim_eq(a_size, b_size) || a_step != b_step || a_step > 2) return false;
   *pairs = a_step == 2;
-  return *pairs ? moec_dim_is(m, b_start, 1) : a_step == 1 && moec_dim_eq(b_start, half);
+  x->width = moec_dim_mul(m, a_size, moec_dim_const(m, 2));
+  return moec_dim_eq(b_start, moec_dim_add(m, x->start, *pairs ? moec_dim_const(m, 1) : a_size));
+}
+
+static bool is_span(const moec_graph *g, moec_value v, const span *x) {
+  moec_type_info t = moec_ty(g, v);
+  moec_value base;
+  moec_dim start, size;
+  int64_t step;
+  if (v.i == x->base.i) return moec_dim_is(g->m, x->start, 0) && moec_dim_eq(t.dims[t.rank - 1], x->width);
+  return moec_m_slice(g, v, last_axis(g, v), &base, &start, &size, &step) && base.i == x->base.i && step == 1 &&
+         moec_dim_eq(start, x->start) && moec_dim_eq(size, x->width);
 }
 
 /* ---- halves and pairs --------------------------------------------------------------------------- */
@@ -89,13 +105,16 @@ static bool match_stack(const moec_graph *g, moec_value v, rope *r) {
   if (MOEC_ATTRS(g, moec_def(g, stack), CONCAT)->axis != last_axis(g, stack)) return false;
   if (!match_column(g, p, &p) || !match_column(g, q, &q) || !match_rotation(g, p, q, r)) return false;
   r->pairs_out = true;
-  return moec_value_get(g, r->x)->type.i == moec_value_get(g, v)->type.i;
+  moec_type_info t = moec_ty(g, v), u = moec_ty(g, p);
+  for (uint32_t i = 0; i + 1 < t.rank; i++)
+    if (!moec_dim_eq(t.dims[i], u.dims[i])) return false;
+  return moec_dim_eq(t.dims[t.rank - 1], r->x.width);
 }
 
 /* ---- rotated ------------------------------------------------------------------------------------ */
 
 /* |v| = concat(-b, a) of the halves of x. */
-static bool match_rotated(const moec_graph *g, moec_value v, moec_value *x) {
+static bool match_rotated(const moec_graph *g, moec_value v, span *x) {
   moec_value minus_b, a, b;
   bool pairs;
   if (!moec_m_binary(g, v, MOEC_OP_CONCAT, &minus_b, &a) || moec_node_get(g, moec_def(g, v))->n_in != 2) return false;
@@ -109,9 +128,9 @@ static bool match_sum(const moec_graph *g, moec_value v, rope *r) {
   for (uint32_t i = 0; i < 2; i++) {
     if (!moec_m_binary(g, p[i], MOEC_OP_MUL, &u[0], &u[1]) || !moec_m_binary(g, p[1 - i], MOEC_OP_MUL, &w[0], &w[1])) return false;
     for (uint32_t k = 0; k < 2; k++) {
-      if (!match_rotated(g, w[k], &r->x) || (u[0].i != r->x.i && u[1].i != r->x.i)) continue;
+      if (!match_rotated(g, w[k], &r->x) || (!is_span(g, u[0], &r->x) && !is_span(g, u[1], &r->x))) continue;
       r->s = w[1 - k];
-      r->c = u[u[0].i == r->x.i];
+      r->c = u[is_span(g, u[0], &r->x)];
       r->full = true;
       r->pairs_in = r->pairs_out = false;
       return true;
@@ -177,17 +196,41 @@ static bool halves_equal(moec_graph *g, moec_value v) {
 
 /* ---- the pass ----------------------------------------------------------------------------------- */
 
+/* The first half of |v| along |axis|, cut as early as possible: cos(concat(f, f)) gives cos(f). */
+static moec_value first_half(moec_builder *b, moec_value v, int64_t axis) {
+  moec_graph *g = b->g;
+  moec_node n = moec_def(g, v);
+  moec_op op = moec_def_op(g, v);
+  moec_value x;
+  double c;
+  if (op == MOEC_OP_CONCAT && MOEC_ATTRS(g, n, CONCAT)->axis == axis) return moec_in(g, n, 0);
+  if (op == MOEC_OP_COS || op == MOEC_OP_SIN || op == MOEC_OP_CAST) {
+    x = first_half(b, moec_in(g, n, 0), axis);
+    return moec_b_op(b, op, moec_node_get(g, n)->attrs, 1, &x, 1);
+  }
+  if (moec_m_with_scalar(g, v, MOEC_OP_MUL, &x, &c) || moec_m_with_scalar(g, v, MOEC_OP_DIV, &x, &c)) {
+    moec_value half = first_half(b, x, axis);
+    return moec_b_binary(b, op, half, moec_b_scalar_f(b, moec_ty(g, half).dtype, c));
+  }
+  moec_dim half = moec_dim_exact_div(g->m, moec_b_dim(b, v, axis), moec_dim_const(g->m, 2));
+  return moec_b_slice(b, v, axis, moec_dim_const(g->m, 0), half);
+}
+
 /* |v| with size 1 along the axes where it repeats; its first half when |full|. */
 static moec_value table(moec_builder *b, moec_value v, bool full) {
   moec_trace t;
   if (!moec_trace_begin(&t, b->g, v)) return (moec_value){0};
   moec_trace_moves(&t);
-  uint32_t last = moec_ty(b->g, v).rank - 1;
-  moec_value y = moec_trace_repeats(&t, last) ? (moec_value){0} : moec_trace_unbroadcast(b, &t);
-  if (!y.i || !full) return y;
-  moec_module *m = b->g->m;
-  moec_dim half = moec_dim_exact_div(m, moec_b_dim(b, y, -1), moec_dim_const(m, 2));
-  return moec_b_slice(b, y, last, moec_dim_const(m, 0), half);
+  uint32_t last = moec_ty(b->g, v).rank - 1, axis = 0, rank = moec_ty(b->g, t.cur).rank;
+  if (t.of_top[last].n == 0 || moec_trace_repeats(&t, last)) return (moec_value){0};
+  while (axis < rank && !moec_trace_same_axis(&t, last, axis)) axis++;
+  if (full && t.of_top[last].n == 1 && axis < rank) {
+    t.cur = first_half(b, t.cur, axis);
+    t.size[t.of_top[last].f[0]] = moec_b_dim(b, t.cur, axis);
+    full = false;
+  }
+  moec_value y = moec_trace_unbroadcast(b, &t);
+  return full && y.i ? first_half(b, y, last) : y;
 }
 
 static void rewrite(moec_builder *b, moec_pass_ctx *cx, moec_value v, const rope *r) {
@@ -199,7 +242,8 @@ static void rewrite(moec_builder *b, moec_pass_ctx *cx, moec_value v, const rope
                 moec_m_name(g, moec_def(g, v)));
     return;
   }
-  moec_value in[3] = {r->x, table(b, r->c, r->full), table(b, r->s, r->full)};
+  moec_value x = moec_b_slice(b, r->x.base, last_axis(g, r->x.base), r->x.start, r->x.width);
+  moec_value in[3] = {x, table(b, r->c, r->full), table(b, r->s, r->full)};
   if (!in[1].i || !in[2].i) return;
   moec_attrs_ROPE a = {.pairs_in = r->pairs_in, .pairs_out = r->pairs_out};
   moec_value y = moec_b_op(b, MOEC_OP_ROPE, &a, 3, in, 1);
