@@ -1,0 +1,149 @@
+/* include/moec.h: opening and closing. */
+#include <limits.h>
+#include <cblas.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/model.h"
+#include "runtime/sizes.h"
+
+/* The public names of types are those of base/dtype.h. */
+#define SAME(name, text, bytes, cls, onnx, st, c) \
+  _Static_assert((int)MOEC_DTYPE_##name == (int)MOEC_##name, "moec.h: " text);
+MOEC_DTYPES(SAME)
+#undef SAME
+_Static_assert(MOEC_MAX_DIMS == MOEC_PLAN_MAX_RANK && MOEC_MAX_DIMS == MOEC_MAX_RANK, "ranks");
+
+/* The folder of |path|, its symlinks followed: an installed model may be a link to where its
+ * weights are. */
+static const char *folder_of(const char *path, char out[PATH_MAX]) {
+  if (!path || !realpath(path, out)) return NULL;
+  char *slash = strrchr(out, '/');
+  if (!slash) return NULL;
+  slash[slash == out] = 0;
+  return out;
+}
+
+static moec_status *load_params(moec_model *m, const char *path, const moec_options *o) {
+  char folder[PATH_MAX];
+  const char *env = getenv("MOEC_WEIGHTS");
+  moec_rt_weights w = {.dirs = {o->weights_dir, env && *env ? env : NULL, folder_of(path, folder)},
+                       .trust = o->trust_weights != 0};
+  return moec_rt_params_load(&m->plan, m->pool, &w, m->buffers, &m->params);
+}
+
+static void mark_dims(const moec_rt_plan *p, uint32_t tensor, uint8_t *marks) {
+  for (uint32_t a = 0; a < p->tensors[tensor].rank; a++) {
+    marks[p->pool[p->tensors[tensor].dims + a]] = 1;
+  }
+}
+
+static moec_status *make_dim_text(moec_model *m, uint8_t *marks) {
+  const moec_rt_plan *p = &m->plan;
+  for (uint32_t i = 0; i < p->n_inputs; i++) mark_dims(p, p->inputs[i].tensor, marks);
+  for (uint32_t i = 0; i < p->n_outputs; i++) mark_dims(p, p->outputs[i].tensor, marks);
+  for (uint32_t i = 0; i < p->n_params; i++) mark_dims(p, p->params[i].tensor, marks);
+  for (uint32_t e = 0; e < p->n_exprs; e++) {
+    if (!marks[e]) continue;
+    char text[MOEC_RT_EXPR_TEXT];
+    moec_rt_expr_text(p, e, text, sizeof text);
+    size_t n = strlen(text) + 1;
+    MOEC_TRY(MOEC_RT_NEW(&m->memory, m->dim_text[e], n, "text of sizes"));
+    memcpy(m->dim_text[e], text, n);
+  }
+  return NULL;
+}
+
+static moec_status *allocate(moec_model *m) {
+  const moec_rt_plan *p = &m->plan;
+  uint32_t operands = 0;
+  uint8_t *marks;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    uint32_t n = p->steps[i].n_in + p->steps[i].n_out;
+    if (n > operands) operands = n;
+  }
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->buffers, p->n_buffers, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->args, operands, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->inputs, p->n_inputs, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->shapes, p->n_inputs, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->symbols, p->n_symbols, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->values, p->n_exprs, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->dim_text, p->n_exprs, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, marks, p->n_exprs, "model"));
+  moec_status *s = make_dim_text(m, marks);
+  moec_rt_free(&m->memory, marks);
+  return s;
+}
+
+static moec_status *run_load(moec_model *m) {
+  moec_rt_symbols_fixed(&m->plan, m->symbols);
+  MOEC_TRY(moec_rt_binding_make(m, m->symbols, 1u << MOEC_AT_LOAD, &m->fixed));
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->load, m->fixed->bind_bytes, "buffers of parameters"));
+  MOEC_TRY(moec_rt_reserve_scratch(m, &m->fixed->need));
+  for (uint32_t i = 0; i < m->plan.n_buffers; i++) {
+    if (m->plan.buffers[i].kind == MOEC_BUFFER_LOAD) m->buffers[i] = m->load.data + m->fixed->offset[i];
+  }
+  return moec_rt_run_schedule(m, MOEC_AT_LOAD, m->fixed);
+}
+
+/* Everything after the plan is read. */
+static moec_status *start(moec_model *m, const char *path, const moec_options *o) {
+  /* Threads are ours: one library call works on one tile. */
+  openblas_set_num_threads(1);
+  MOEC_TRY(moec_rt_pool_create(&m->memory, o->threads, &m->pool));
+  MOEC_TRY(allocate(m));
+  MOEC_TRY(moec_rt_kernels_load(&m->plan, &m->kernels));
+  MOEC_TRY(load_params(m, path, o));
+  return moec_context(run_load(m), "%s", m->plan.file);
+}
+
+static moec_status *open_any(const char *path, const void *bytes, size_t size,
+                             const moec_options *options, moec_model **out) {
+  static const moec_options none = {0};
+  const moec_options *o = options ? options : &none;
+  *out = NULL;
+  moec_model *m = calloc(1, sizeof *m);
+  if (!m) return moec_rt_no_memory("model", sizeof *m);
+  bool trust = o->trust_weights != 0;
+  moec_status *s = path ? moec_rt_plan_open(&m->memory, path, trust, &m->plan)
+                        : moec_rt_plan_open_memory(&m->memory, bytes, size, trust, &m->plan);
+  if (!s) s = start(m, path, o);
+  if (s) {
+    moec_close(m);
+    return s;
+  }
+  *out = m;
+  return NULL;
+}
+
+moec_status *moec_open(const char *path, const moec_options *options, moec_model **out) {
+  *out = NULL;
+  if (!path) return moec_error(MOEC_INVALID_ARGUMENT, "expected the path of a model, got none");
+  return open_any(path, NULL, 0, options, out);
+}
+
+moec_status *moec_open_memory(const void *bytes, size_t size, const moec_options *options,
+                              moec_model **out) {
+  return open_any(NULL, bytes, size, options, out);
+}
+
+void moec_close(moec_model *m) {
+  if (!m) return;
+  moec_rt_memory *mem = &m->memory;
+  moec_rt_pool_destroy(m->pool);
+  if (m->kernels.mem) moec_rt_kernels_fini(&m->kernels);
+  if (m->params.mem) moec_rt_params_fini(&m->params);
+  for (uint32_t i = 0; m->dim_text && i < m->plan.n_exprs; i++) moec_rt_free(mem, m->dim_text[i]);
+  for (uint32_t i = 0; m->inputs && i < m->plan.n_inputs; i++) {
+    moec_rt_arena_fini(mem, &m->inputs[i].copy);
+  }
+  for (uint32_t i = 0; i < m->n_bindings; i++) moec_rt_free(mem, m->bindings[i]);
+  moec_rt_arena *const arenas[] = {&m->load, &m->bind, &m->step, &m->scratch, &m->shared};
+  for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) moec_rt_arena_fini(mem, arenas[i]);
+  void *const blocks[] = {m->dim_text, m->buffers, m->args, m->inputs, m->shapes, m->fixed, m->symbols, m->values};
+  for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) moec_rt_free(mem, blocks[i]);
+  if (m->plan.mem) moec_rt_plan_fini(&m->plan);
+  free(m);
+}

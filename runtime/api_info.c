@@ -1,0 +1,138 @@
+/* include/moec.h: what a model has, and counters. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/model.h"
+#include "runtime/sizes.h"
+
+static moec_status *check_index(const char *what, uint32_t i, uint32_t n) {
+  if (i < n) return NULL;
+  return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected an index below %u, got %u", what, n, i);
+}
+
+static const char *list_name(moec_list list) {
+  static const char *const names[] = {"input", "output", "parameter"};
+  return (unsigned)list < 3 ? names[list] : "entry";
+}
+
+uint32_t moec_count(const moec_model *m, moec_list list) {
+  const uint32_t n[] = {m->plan.n_inputs, m->plan.n_outputs, m->plan.n_params};
+  return (unsigned)list < 3 ? n[list] : 0;
+}
+
+/* Name and tensor of an entry that exists. */
+static const char *entry(const moec_rt_plan *p, moec_list list, uint32_t i, uint32_t *tensor) {
+  if (list == MOEC_PARAMETERS) {
+    *tensor = p->params[i].tensor;
+    return moec_rt_str(p, p->params[i].name);
+  }
+  const moec_plan_io *io = (list == MOEC_INPUTS ? p->inputs : p->outputs) + i;
+  *tensor = io->tensor;
+  return moec_rt_str(p, io->name);
+}
+
+moec_status *moec_describe(const moec_model *m, moec_list list, uint32_t i, moec_description *out) {
+  const moec_rt_plan *p = &m->plan;
+  *out = (moec_description){0};
+  MOEC_TRY(check_index(list_name(list), i, moec_count(m, list)));
+  uint32_t tensor;
+  out->name = entry(p, list, i, &tensor);
+  const moec_plan_tensor *t = &p->tensors[tensor];
+  out->dtype = (int)t->dtype;
+  out->dtype_name = moec_dtype_get((moec_dtype)t->dtype)->text;
+  out->rank = t->rank;
+  for (uint32_t a = 0; a < t->rank; a++) out->dims[a] = m->dim_text[p->pool[t->dims + a]];
+  if (list == MOEC_PARAMETERS) {
+    out->trainable = p->params[i].trainable != 0;
+    out->expert = p->params[i].group == 1;
+  }
+  return NULL;
+}
+
+moec_status *moec_find(const moec_model *m, moec_list list, const char *name, uint32_t *out) {
+  char names[512] = "";
+  size_t used = 0;
+  uint32_t n = moec_count(m, list), tensor;
+  for (uint32_t i = 0; i < n; i++) {
+    const char *have = entry(&m->plan, list, i, &tensor);
+    if (!strcmp(have, name)) {
+      *out = i;
+      return NULL;
+    }
+    int k = snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", have);
+    used = k < 0 || (size_t)k >= sizeof names - used ? sizeof names - 1 : used + (size_t)k;
+  }
+  return moec_error(MOEC_INVALID_ARGUMENT, "%s \"%s\": the model has none of this name, but: %s",
+                    list_name(list), name, n ? names : "none at all");
+}
+
+moec_status *moec_parameter(const moec_model *m, uint32_t i, moec_view *out) {
+  const moec_rt_plan *p = &m->plan;
+  *out = (moec_view){0};
+  MOEC_TRY(check_index("parameter", i, p->n_params));
+  moec_tensor t;
+  moec_rt_tensor_view(m, m->fixed, p->params[i].tensor, &t);
+  *out = (moec_view){.data = t.data, .dtype = (int)t.dtype, .rank = t.rank};
+  memcpy(out->dims, t.dims, sizeof out->dims);
+  return NULL;
+}
+
+uint32_t moec_symbol_count(const moec_model *m) { return m->plan.n_symbols; }
+
+moec_status *moec_symbol(const moec_model *m, uint32_t i, const char **name, int64_t *value) {
+  MOEC_TRY(check_index("size", i, m->plan.n_symbols));
+  const moec_plan_symbol *s = &m->plan.symbols[i];
+  int64_t v = m->bound ? m->bound->symbols[i] : s->fixed;
+  if (name) *name = moec_rt_str(&m->plan, s->name);
+  if (value) *value = v == MOEC_RT_UNKNOWN ? -1 : v;
+  return NULL;
+}
+
+uint32_t moec_route_count(const moec_model *m) { return m->plan.n_moe_layers; }
+
+void moec_counters_get(const moec_model *m, moec_counters *out) {
+  *out = (moec_counters){
+      .forwards = m->forwards,
+      .binds = m->binds,
+      .placements = m->placements,
+      .allocations = m->memory.allocations,
+      .allocations_after_first = m->allocations_after_first,
+      .threads = (uint64_t)moec_rt_pool_threads(m->pool),
+      .parameter_bytes = m->params.copies.size,
+      .mapped_bytes = m->params.mapped_bytes,
+      .load_bytes = m->load.size,
+      .bind_bytes = m->bind.size,
+      .step_bytes = m->step.size,
+      .live_bytes = m->memory.live,
+      .peak_bytes = m->memory.peak,
+  };
+  if (!m->bound) return;
+  out->kernels_per_step = m->bound->kernels;
+  out->library_per_step = m->bound->library;
+  out->moe_per_step = m->bound->regions;
+  out->steps_in_regions = m->bound->in_regions;
+  out->flops_per_step = m->bound->flops;
+}
+
+uint32_t moec_step_class_count(const moec_model *m) {
+  (void)m;
+  return MOEC_STEP_COUNT;
+}
+
+moec_status *moec_step_class_get(const moec_model *m, uint32_t i, moec_step_class *out) {
+  *out = (moec_step_class){0};
+  MOEC_TRY(check_index("class of steps", i, MOEC_STEP_COUNT));
+  out->name = moec_rt_op_get(i)->text;
+  out->ns = m->ns[i];
+  if (!m->bound) return NULL;
+  out->steps = m->bound->classes[i].steps;
+  out->bytes = m->bound->classes[i].bytes;
+  out->flops = m->bound->classes[i].flops;
+  return NULL;
+}
+
+void moec_time_steps(moec_model *m, int on) {
+  m->timed = on != 0;
+  memset(m->ns, 0, sizeof m->ns);
+}

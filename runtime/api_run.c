@@ -1,0 +1,199 @@
+/* include/moec.h: sizes, inputs, steps and outputs. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "runtime/model.h"
+#include "runtime/sizes.h"
+
+static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
+static moec_status *wrong(const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
+  va_end(args);
+  return s;
+}
+
+static moec_status *check_index(const char *what, uint32_t i, uint32_t n) {
+  return i < n ? NULL : wrong("%s: expected an index below %u, got %u", what, n, i);
+}
+
+static void view_from(const moec_tensor *t, moec_view *out) {
+  *out = (moec_view){.data = t->data, .dtype = (int)t->dtype, .rank = t->rank};
+  memcpy(out->dims, t->dims, sizeof out->dims);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------- */
+
+moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names,
+                             const int64_t *values) {
+  const moec_rt_plan *p = &m->plan;
+  m->stepped = false;
+  moec_rt_symbols_fixed(p, m->symbols);
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t k = 0;
+    while (k < p->n_symbols && strcmp(moec_rt_str(p, p->symbols[k].name), names[i])) k++;
+    if (k == p->n_symbols) return wrong("size \"%s\": the model has no such size", names[i]);
+    if (values[i] < 0) {
+      return wrong("size \"%s\": expected at least 0, got %" PRId64, names[i], values[i]);
+    }
+    if (p->symbols[k].fixed >= 0 && p->symbols[k].fixed != values[i]) {
+      return wrong("size \"%s\": expected %" PRId64 ", which the model was compiled for, got %" PRId64,
+                   names[i], p->symbols[k].fixed, values[i]);
+    }
+    m->symbols[k] = values[i];
+  }
+  return moec_rt_bind(m, m->symbols);
+}
+
+static moec_status *bind_tensors(moec_model *m, const moec_tensor *inputs) {
+  m->stepped = false;
+  MOEC_TRY(moec_rt_solve(m, inputs, m->symbols));
+  return moec_rt_bind(m, m->symbols);
+}
+
+static moec_status *to_tensor(const moec_view *v, const char *name, moec_tensor *out) {
+  size_t bytes;
+  if (v->rank > MOEC_MAX_DIMS) return wrong("input \"%s\": expected rank %d at most, got %u", name,
+                                            MOEC_MAX_DIMS, v->rank);
+  if (v->dtype <= MOEC_DTYPE_NONE || v->dtype >= MOEC_DTYPE_COUNT) {
+    return wrong("input \"%s\": expected a dtype from 1 to %d, got %d", name,
+                 (int)MOEC_DTYPE_COUNT - 1, v->dtype);
+  }
+  *out = (moec_tensor){.dtype = (moec_dtype)v->dtype, .rank = v->rank, .data = v->data};
+  memcpy(out->dims, v->dims, v->rank * sizeof *out->dims);
+  return moec_context(moec_shape_bytes(out->dtype, out->rank, out->dims, &bytes), "input \"%s\"", name);
+}
+
+moec_status *moec_bind_shapes(moec_model *m, const moec_view *inputs) {
+  const moec_rt_plan *p = &m->plan;
+  for (uint32_t i = 0; i < p->n_inputs; i++) {
+    MOEC_TRY(to_tensor(&inputs[i], moec_rt_str(p, p->inputs[i].name), &m->shapes[i]));
+  }
+  return bind_tensors(m, m->shapes);
+}
+
+moec_status *moec_shape(const moec_model *m, moec_list list, uint32_t i, moec_view *out) {
+  const moec_rt_plan *p = &m->plan;
+  *out = (moec_view){0};
+  if (list == MOEC_PARAMETERS) return moec_parameter(m, i, out);
+  MOEC_TRY(check_index(list == MOEC_INPUTS ? "input" : "output", i, moec_count(m, list)));
+  if (!m->bound) return wrong("expected sizes to be bound before shapes are read, got none");
+  moec_tensor t;
+  moec_rt_tensor_view(m, m->bound, (list == MOEC_INPUTS ? p->inputs : p->outputs)[i].tensor, &t);
+  view_from(&t, out);
+  out->data = NULL;
+  return NULL;
+}
+
+/* ---- inputs ------------------------------------------------------------------------------ */
+
+static moec_status *check_input(const moec_model *m, uint32_t i, const moec_view *view,
+                                moec_tensor *out) {
+  const moec_rt_plan *p = &m->plan;
+  MOEC_TRY(check_index("input", i, p->n_inputs));
+  const char *name = moec_rt_str(p, p->inputs[i].name);
+  const moec_plan_tensor *t = &p->tensors[p->inputs[i].tensor];
+  MOEC_TRY(to_tensor(view, name, out));
+  if ((uint32_t)out->dtype != t->dtype || out->rank != t->rank) {
+    return wrong("input \"%s\": expected %s of rank %u, got %s of rank %u", name,
+                 moec_dtype_get((moec_dtype)t->dtype)->text, t->rank,
+                 moec_dtype_get(out->dtype)->text, out->rank);
+  }
+  if (!out->data && moec_tensor_numel(out) != 0) {
+    return wrong("input \"%s\": expected data, got NULL", name);
+  }
+  return NULL;
+}
+
+moec_status *moec_input_borrow(moec_model *m, uint32_t i, const moec_view *view) {
+  moec_tensor t;
+  MOEC_TRY(check_input(m, i, view, &t));
+  size_t align = moec_dtype_get(t.dtype)->bytes;
+  if ((uintptr_t)t.data % align) {
+    return wrong("input \"%s\": expected data aligned to %zu bytes, got %p",
+                 moec_rt_str(&m->plan, m->plan.inputs[i].name), align, t.data);
+  }
+  m->inputs[i].view = t;
+  return NULL;
+}
+
+moec_status *moec_input_copy(moec_model *m, uint32_t i, const moec_view *view) {
+  moec_tensor t;
+  MOEC_TRY(check_input(m, i, view, &t));
+  moec_rt_input *in = &m->inputs[i];
+  if (in->view.data && in->view.data == in->copy.data) in->view.dtype = MOEC_DTYPE_NONE;
+  size_t bytes = moec_tensor_bytes(&t);
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &in->copy, bytes, "input"));
+  if (bytes) memcpy(in->copy.data, t.data, bytes);
+  t.data = in->copy.data;
+  in->view = t;
+  return NULL;
+}
+
+/* ---- steps ------------------------------------------------------------------------------- */
+
+static bool sizes_fit(const moec_model *m) {
+  for (uint32_t i = 0; i < m->plan.n_inputs; i++) {
+    moec_tensor want;
+    const moec_tensor *got = &m->inputs[i].view;
+    moec_rt_tensor_view(m, m->bound, m->plan.inputs[i].tensor, &want);
+    if (got->dtype != want.dtype || !moec_rt_same_shape(got, &want)) return false;
+  }
+  return true;
+}
+
+static moec_status *bind_inputs(moec_model *m) {
+  if (m->bound && sizes_fit(m)) return NULL;
+  for (uint32_t i = 0; i < m->plan.n_inputs; i++) m->shapes[i] = m->inputs[i].view;
+  return bind_tensors(m, m->shapes);
+}
+
+moec_status *moec_forward(moec_model *m) {
+  uint64_t before = m->memory.allocations;
+  m->stepped = false;
+  MOEC_TRY(bind_inputs(m));
+  for (uint32_t i = 0; i < m->plan.n_inputs; i++) {
+    m->buffers[m->plan.tensors[m->plan.inputs[i].tensor].buffer] = m->inputs[i].view.data;
+  }
+  MOEC_TRY(moec_rt_run_schedule(m, MOEC_AT_STEP, m->bound));
+  if (!m->fresh) m->allocations_after_first += m->memory.allocations - before;
+  m->fresh = false;
+  m->stepped = true;
+  m->forwards++;
+  return NULL;
+}
+
+static moec_status *need_step(const moec_model *m) {
+  return m->stepped ? NULL : wrong("expected a step for these sizes before its results are read");
+}
+
+moec_status *moec_output(const moec_model *m, uint32_t i, moec_view *out) {
+  *out = (moec_view){0};
+  MOEC_TRY(check_index("output", i, m->plan.n_outputs));
+  MOEC_TRY(need_step(m));
+  moec_tensor t;
+  moec_rt_tensor_view(m, m->bound, m->plan.outputs[i].tensor, &t);
+  view_from(&t, out);
+  return NULL;
+}
+
+static void view_optional(const moec_model *m, uint32_t tensor, moec_view *out) {
+  moec_tensor t;
+  if (tensor == MOEC_NONE) return;
+  moec_rt_tensor_view(m, m->bound, tensor, &t);
+  view_from(&t, out);
+}
+
+moec_status *moec_route(const moec_model *m, uint32_t layer, moec_layer_routes *out) {
+  *out = (moec_layer_routes){0};
+  MOEC_TRY(check_index("MoE layer", layer, m->plan.n_moe_layers));
+  MOEC_TRY(need_step(m));
+  const moec_plan_moe *l = &m->plan.moe_layers[layer];
+  out->name = moec_rt_str(&m->plan, l->name);
+  out->experts = l->experts;
+  view_optional(m, l->indices, &out->indices);
+  view_optional(m, l->weights, &out->weights);
+  view_optional(m, l->offsets, &out->offsets);
+  return NULL;
+}

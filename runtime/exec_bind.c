@@ -1,0 +1,271 @@
+/* Binding sizes: everything about a step that depends on sizes is worked out and checked here,
+ * once for each set of them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "runtime/model.h"
+#include "runtime/sizes.h"
+
+/* ---- one binding ------------------------------------------------------------------------- */
+
+static moec_status *allocate(moec_model *m, moec_rt_binding **out) {
+  const moec_rt_plan *p = &m->plan;
+  uint64_t words = (uint64_t)p->n_symbols + p->n_exprs + p->n_buffers;
+  uint8_t *block = moec_rt_alloc(&m->memory, sizeof **out + words * sizeof(int64_t), true);
+  *out = (moec_rt_binding *)(void *)block;
+  if (!block) return moec_rt_no_memory("sizes", words * sizeof(int64_t));
+  moec_rt_binding *b = *out;
+  b->symbols = (int64_t *)(void *)(block + sizeof *b);
+  b->values = b->symbols + p->n_symbols;
+  b->offset = (uint64_t *)(b->values + p->n_exprs);
+  return NULL;
+}
+
+/* A size that must be known and not negative. */
+static moec_status *need_size(const moec_model *m, const moec_rt_binding *b, moec_expr_ref e,
+                              const char *what, const char *name) {
+  if (b->values[e] >= 0) return NULL;
+  char text[MOEC_RT_EXPR_TEXT], sizes[256];
+  moec_rt_expr_text(&m->plan, e, text, sizeof text);
+  moec_rt_sizes_text(m, b->symbols, e, e, sizes, sizeof sizes);
+  if (b->values[e] == MOEC_RT_UNKNOWN) {
+    return moec_error(MOEC_INVALID_ARGUMENT, "%s %s: size %s is not known or too large%s", what, name,
+                      text, sizes);
+  }
+  return moec_error(MOEC_INVALID_ARGUMENT, "%s %s: expected a size of at least 0, got %s = %" PRId64
+                    "%s", what, name, text, b->values[e], sizes);
+}
+
+static moec_status *check_tensor(const moec_model *m, const moec_rt_binding *b, uint32_t tensor) {
+  const moec_rt_plan *p = &m->plan;
+  const moec_plan_tensor *t = &p->tensors[tensor];
+  const char *name = moec_rt_str(p, t->name);
+  int64_t bytes = (int64_t)moec_dtype_get((moec_dtype)t->dtype)->bytes;
+  MOEC_TRY(need_size(m, b, p->buffers[t->buffer].bytes, "tensor", name));
+  bool fits = true;
+  for (uint32_t a = 0; a < t->rank; a++) {
+    moec_expr_ref e = p->pool[t->dims + a];
+    MOEC_TRY(need_size(m, b, e, "tensor", name));
+    fits = fits && moec_mul_i64(bytes, b->values[e], &bytes);
+  }
+  if (fits && bytes <= b->values[p->buffers[t->buffer].bytes]) return NULL;
+  return moec_error(MOEC_INVALID_MODEL, "tensor %s: expected a buffer that holds it, got %" PRId64
+                    " bytes for %" PRId64, name, b->values[p->buffers[t->buffer].bytes], bytes);
+}
+
+static void raise_need(moec_rt_need *to, const moec_rt_need *by) {
+  if (by->thread > to->thread) to->thread = by->thread;
+  if (by->shared > to->shared) to->shared = by->shared;
+}
+
+static moec_status *check_step(moec_model *m, moec_rt_binding *b, const moec_plan_step *s) {
+  const moec_rt_plan *p = &m->plan;
+  moec_rt_need need = {0};
+  for (uint32_t k = 0; k < s->n_in + s->n_out; k++) {
+    uint32_t t = p->pool[s->args + k];
+    if (t != MOEC_NONE) MOEC_TRY(check_tensor(m, b, t));
+  }
+  if (s->op == MOEC_STEP_KERNEL) {
+    const moec_plan_kernel *k = &p->kernels[s->kernel];
+    MOEC_TRY(need_size(m, b, k->rows, "kernel", moec_rt_str(p, k->name)));
+    MOEC_TRY(need_size(m, b, k->scratch, "kernel", moec_rt_str(p, k->name)));
+    need.thread = (uint64_t)b->values[k->scratch];
+  } else {
+    moec_rt_call call;
+    moec_rt_call_init(m, s, b, false, &call);
+    MOEC_TRY(moec_rt_op_get(s->op)->check(&call, &need));
+  }
+  raise_need(&b->need, &need);
+  return NULL;
+}
+
+static moec_status *check_constraints(const moec_model *m, const moec_rt_binding *b) {
+  const moec_rt_plan *p = &m->plan;
+  for (uint32_t i = 0; i < p->n_constraints; i++) {
+    const moec_plan_constraint *c = &p->constraints[i];
+    int64_t x = b->values[c->a], y = b->values[c->b];
+    if (x != MOEC_RT_UNKNOWN && x == y) continue;
+    char sizes[256];
+    moec_rt_sizes_text(m, b->symbols, c->a, c->b, sizes, sizeof sizes);
+    if (x == MOEC_RT_UNKNOWN || y == MOEC_RT_UNKNOWN) {
+      return moec_error(MOEC_INVALID_ARGUMENT, "node \"%s\": %s: needs %s == %s, which is not known%s",
+                        moec_rt_str(p, c->where), moec_rt_str(p, c->what),
+                        moec_rt_str(p, c->a_text), moec_rt_str(p, c->b_text), sizes);
+    }
+    return moec_error(MOEC_INVALID_ARGUMENT,
+                      "node \"%s\": %s: needs %s == %s, got %" PRId64 " and %" PRId64 "%s",
+                      moec_rt_str(p, c->where), moec_rt_str(p, c->what), moec_rt_str(p, c->a_text),
+                      moec_rt_str(p, c->b_text), x, y, sizes);
+  }
+  return NULL;
+}
+
+static uint64_t operand_bytes(const moec_model *m, const moec_rt_binding *b,
+                              const moec_plan_step *s) {
+  uint64_t total = 0;
+  for (uint32_t k = 0; k < s->n_in + s->n_out; k++) {
+    moec_tensor t;
+    if (m->plan.pool[s->args + k] == MOEC_NONE) continue;
+    moec_rt_tensor_view(m, b, m->plan.pool[s->args + k], &t);
+    total += moec_tensor_bytes(&t);
+  }
+  return total;
+}
+
+static void count(const moec_model *m, moec_rt_binding *b) {
+  const moec_rt_plan *p = &m->plan;
+  for (uint32_t i = p->schedule_begin[MOEC_AT_STEP]; i < p->n_steps; i++) {
+    const moec_plan_step *s = &p->steps[i];
+    uint64_t flops = b->values[s->flops] > 0 ? (uint64_t)b->values[s->flops] : 0;
+    b->classes[s->op].steps++;
+    b->classes[s->op].bytes += operand_bytes(m, b, s);
+    b->classes[s->op].flops += flops;
+    b->flops += flops;
+    if (s->op == MOEC_STEP_MOE_PLAN) b->regions++;
+    if (s->moe != MOEC_NONE) /* the plan step opens the region and stands for all of it */
+      b->in_regions += s->op != MOEC_STEP_MOE_PLAN;
+    else if (s->op == MOEC_STEP_KERNEL)
+      b->kernels++;
+    else if (s->op != MOEC_STEP_MOE_PLAN)
+      b->library++;
+  }
+}
+
+static uint64_t aligned(uint64_t bytes) {
+  return bytes > UINT64_MAX - MOEC_RT_ALIGN ? bytes
+                                            : (bytes + MOEC_RT_ALIGN - 1) & ~(MOEC_RT_ALIGN - 1ull);
+}
+
+/* LOAD and BIND buffers lie one behind the other; STEP and OUTPUT are placed by lifetime. */
+static moec_status *place(moec_model *m, moec_rt_binding *b, uint32_t kinds, uint64_t *bytes) {
+  const moec_rt_plan *p = &m->plan;
+  for (uint32_t i = 0; i < p->n_buffers; i++) {
+    uint32_t kind = p->buffers[i].kind;
+    if (!(kinds >> kind & 1)) continue;
+    int64_t size = b->values[p->buffers[i].bytes];
+    bytes[i] = size > 0 ? aligned((uint64_t)size) : 0; /* unknown: no step uses it */
+    if (kind == MOEC_BUFFER_STEP || kind == MOEC_BUFFER_OUTPUT) continue;
+    b->offset[i] = b->bind_bytes;
+    if (__builtin_add_overflow(b->bind_bytes, bytes[i], &b->bind_bytes)) {
+      return moec_rt_no_memory("buffers", UINT64_MAX);
+    }
+  }
+  if (!(kinds >> MOEC_BUFFER_STEP & 1)) return NULL;
+  return moec_rt_place(m, bytes, b->offset, &b->step_bytes);
+}
+
+static moec_status *check_io(const moec_model *m, const moec_rt_binding *b) {
+  const moec_rt_plan *p = &m->plan;
+  for (uint32_t i = 0; i < p->n_inputs; i++) MOEC_TRY(check_tensor(m, b, p->inputs[i].tensor));
+  for (uint32_t i = 0; i < p->n_outputs; i++) MOEC_TRY(check_tensor(m, b, p->outputs[i].tensor));
+  for (uint32_t i = 0; i < p->n_moe_layers; i++) {
+    const moec_plan_moe *l = &p->moe_layers[i];
+    const uint32_t tensors[] = {l->indices, l->weights, l->offsets};
+    for (int k = 0; k < 3; k++) {
+      if (tensors[k] != MOEC_NONE) MOEC_TRY(check_tensor(m, b, tensors[k]));
+    }
+  }
+  return NULL;
+}
+
+static moec_status *fill(moec_model *m, moec_rt_binding *b, uint32_t schedules) {
+  const moec_rt_plan *p = &m->plan;
+  moec_rt_eval(p, b->symbols, b->values);
+  bool sized = schedules != 1u << MOEC_AT_LOAD;
+  if (sized) MOEC_TRY(check_constraints(m, b));
+  if (sized) MOEC_TRY(check_io(m, b));
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    if (schedules >> p->steps[i].schedule & 1) MOEC_TRY(check_step(m, b, &p->steps[i]));
+  }
+  if (sized) count(m, b);
+  uint32_t kinds = sized ? 1u << MOEC_BUFFER_BIND | 1u << MOEC_BUFFER_STEP | 1u << MOEC_BUFFER_OUTPUT
+                         : 1u << MOEC_BUFFER_LOAD;
+  uint64_t *bytes;
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, bytes, p->n_buffers, "sizes"));
+  moec_status *s = place(m, b, kinds, bytes);
+  moec_rt_free(&m->memory, bytes);
+  return s;
+}
+
+moec_status *moec_rt_binding_make(moec_model *m, const int64_t *symbols, uint32_t schedules,
+                                  moec_rt_binding **out) {
+  MOEC_TRY(allocate(m, out));
+  memcpy((*out)->symbols, symbols, m->plan.n_symbols * sizeof *symbols);
+  moec_status *s = fill(m, *out, schedules);
+  if (s) {
+    moec_rt_free(&m->memory, *out);
+    *out = NULL;
+  }
+  return s;
+}
+
+/* ---- the bound sizes --------------------------------------------------------------------- */
+
+static moec_rt_binding *find(moec_model *m, const int64_t *symbols) {
+  for (uint32_t i = 0; i < m->n_bindings; i++) {
+    moec_rt_binding *b = m->bindings[i];
+    if (!memcmp(b->symbols, symbols, m->plan.n_symbols * sizeof *symbols)) return b;
+  }
+  return NULL;
+}
+
+static void remember(moec_model *m, moec_rt_binding *b) {
+  if (m->n_bindings < MOEC_RT_MAX_BINDINGS) {
+    m->bindings[m->n_bindings++] = b;
+    return;
+  }
+  uint32_t oldest = 0;
+  for (uint32_t i = 1; i < m->n_bindings; i++) {
+    if (m->bindings[i]->used < m->bindings[oldest]->used) oldest = i;
+  }
+  moec_rt_free(&m->memory, m->bindings[oldest]);
+  m->bindings[oldest] = b;
+}
+
+static moec_status *reserve(moec_model *m, const moec_rt_binding *b) {
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->bind, b->bind_bytes, "buffers of these sizes"));
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->step, b->step_bytes, "buffers of a step"));
+  return moec_rt_reserve_scratch(m, &b->need);
+}
+
+moec_status *moec_rt_reserve_scratch(moec_model *m, const moec_rt_need *need) {
+  uint64_t thread = aligned(need->thread > m->need.thread ? need->thread : m->need.thread);
+  uint64_t shared = need->shared > m->need.shared ? need->shared : m->need.shared;
+  uint64_t total = moec_rt_array(thread, (uint64_t)moec_rt_pool_threads(m->pool));
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->scratch, total, "scratch of threads"));
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->shared, shared, "scratch of steps"));
+  m->need = (moec_rt_need){thread, shared};
+  return NULL;
+}
+
+static void set_addresses(moec_model *m, const moec_rt_binding *b) {
+  for (uint32_t i = 0; i < m->plan.n_buffers; i++) {
+    uint32_t kind = m->plan.buffers[i].kind;
+    if (kind == MOEC_BUFFER_BIND) m->buffers[i] = m->bind.data + b->offset[i];
+    if (kind == MOEC_BUFFER_STEP || kind == MOEC_BUFFER_OUTPUT) {
+      m->buffers[i] = m->step.data + b->offset[i];
+    }
+  }
+}
+
+moec_status *moec_rt_bind(moec_model *m, const int64_t *symbols) {
+  m->stepped = false;
+  if (m->bound && find(m, symbols) == m->bound) return NULL;
+  m->bound = NULL;
+  moec_rt_binding *b = find(m, symbols);
+  if (!b) {
+    MOEC_TRY(moec_rt_binding_make(m, symbols, 1u << MOEC_AT_BIND | 1u << MOEC_AT_STEP, &b));
+    remember(m, b);
+    m->placements++;
+    m->fresh = true;
+  }
+  b->used = ++m->tick;
+  MOEC_TRY(reserve(m, b));
+  set_addresses(m, b);
+  MOEC_TRY(moec_rt_run_schedule(m, MOEC_AT_BIND, b));
+  m->bound = b;
+  m->binds++;
+  return NULL;
+}

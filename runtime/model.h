@@ -1,0 +1,89 @@
+/* An opened model. Everything in it belongs to one thread at a time. */
+#ifndef MOEC_RUNTIME_MODEL_H
+#define MOEC_RUNTIME_MODEL_H
+
+#include "base/tensor.h"
+#include "include/moec.h"
+#include "runtime/kernels.h"
+#include "runtime/ops.h"
+#include "runtime/params.h"
+#include "runtime/plan_read.h"
+#include "runtime/threads.h"
+
+/* What one set of sizes means: values of expressions, places of buffers, counts. One block of
+ * memory; the arrays lie behind the struct. */
+typedef struct moec_rt_binding {
+  uint64_t used;    /* tick of the last use */
+  int64_t *symbols; /* [n_symbols] */
+  int64_t *values;  /* [n_exprs] */
+  uint64_t *offset; /* [n_buffers]: in the arena of its kind */
+  uint64_t bind_bytes, step_bytes;
+  moec_rt_need need; /* the largest of any step of bind and step */
+  uint64_t kernels, library, regions, in_regions, flops;
+  struct { uint64_t steps, bytes, flops; } classes[MOEC_STEP_COUNT]; /* of the step schedule */
+} moec_rt_binding;
+
+typedef struct moec_rt_input {
+  moec_tensor view; /* dtype NONE: not set */
+  moec_rt_arena copy;
+} moec_rt_input;
+
+enum { MOEC_RT_MAX_BINDINGS = 64 }; /* the least recently used one goes */
+
+struct moec_model {
+  moec_rt_memory memory;
+  moec_rt_plan plan;
+  moec_rt_pool *pool;
+  moec_rt_kernels kernels;
+  moec_rt_params params;
+  bool timed;
+  char **dim_text; /* by expr; NULL where no input, output or parameter has it */
+  void **buffers;  /* [n_buffers]: current addresses */
+  void **args;     /* for kernels: room for the operands of any step */
+  moec_rt_input *inputs;
+  moec_tensor *shapes; /* [n_inputs]: to solve for sizes */
+  moec_rt_arena load, bind, step, scratch, shared;
+  moec_rt_need need; /* what scratch (for each thread) and shared hold */
+  moec_rt_binding *fixed; /* for the load schedule: no sizes but the fixed ones */
+  moec_rt_binding *bindings[MOEC_RT_MAX_BINDINGS];
+  uint32_t n_bindings;
+  moec_rt_binding *bound; /* NULL: none */
+  int64_t *symbols;       /* [n_symbols]: to work out sizes in */
+  int64_t *values;        /* [n_exprs]: likewise */
+  uint64_t tick, forwards, binds, placements, allocations_after_first;
+  bool stepped, fresh; /* outputs are valid; no step was made since new sizes were bound */
+  uint64_t ns[MOEC_STEP_COUNT];
+};
+
+/* ---- exec_symbols.c ---- */
+/* symbols[] from the shapes of all inputs; and the checks of inputs against sizes. */
+moec_status *moec_rt_solve(moec_model *m, const moec_tensor *inputs, int64_t *symbols) MOEC_MUST_USE;
+/* "with batch = 2, seq = 6" of the symbols in |a| and |b|; "" where there are none. */
+const char *moec_rt_sizes_text(const moec_model *m, const int64_t *symbols, moec_expr_ref a,
+                               moec_expr_ref b, char *out, size_t size);
+
+/* ---- exec_bind.c ---- */
+/* The binding for m->symbols, found or made. |schedules|: bits of the schedules it is for. */
+moec_status *moec_rt_binding_make(moec_model *m, const int64_t *symbols, uint32_t schedules,
+                                  moec_rt_binding **out) MOEC_MUST_USE;
+/* Makes m->scratch and m->shared large enough. */
+moec_status *moec_rt_reserve_scratch(moec_model *m, const moec_rt_need *need) MOEC_MUST_USE;
+/* Makes the sizes |symbols| the bound ones. */
+moec_status *moec_rt_bind(moec_model *m, const int64_t *symbols) MOEC_MUST_USE;
+
+/* ---- exec_place.c ---- */
+/* Offsets of all STEP and OUTPUT buffers; bytes[] by buffer. */
+moec_status *moec_rt_place(moec_model *m, const uint64_t *bytes, uint64_t *offset,
+                           uint64_t *out_total) MOEC_MUST_USE;
+
+/* ---- exec.c ---- */
+moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule,
+                                  const moec_rt_binding *b) MOEC_MUST_USE;
+/* The operands of library step |s|; data from m->buffers, or NULL when |addresses| is false. */
+void moec_rt_call_init(const moec_model *m, const moec_plan_step *s, const moec_rt_binding *b,
+                       bool addresses, moec_rt_call *out);
+/* A tensor of the plan for the sizes of |b|. */
+void moec_rt_tensor_view(const moec_model *m, const moec_rt_binding *b, uint32_t tensor,
+                         moec_tensor *out);
+
+#endif

@@ -1,0 +1,104 @@
+/* The steps: their operands, and that everything is written before it is read, by a schedule
+ * that may, within its lifetime. */
+#include <string.h>
+
+#include "runtime/ops.h"
+#include "runtime/plan_read.h"
+
+#define BIT(kind) (1u << MOEC_BUFFER_##kind)
+
+/* What the steps of a schedule may read and write. */
+static const struct { uint32_t reads, writes; } access_of[MOEC_SCHEDULE_COUNT] = {
+    [MOEC_AT_LOAD] = {BIT(PARAM) | BIT(CONST) | BIT(LOAD), BIT(LOAD)},
+    [MOEC_AT_BIND] = {BIT(PARAM) | BIT(CONST) | BIT(LOAD) | BIT(BIND), BIT(BIND)},
+    [MOEC_AT_STEP] = {~0u, BIT(STEP) | BIT(OUTPUT)},
+};
+
+static bool is_computed(uint32_t kind) {
+  return (BIT(LOAD) | BIT(BIND) | BIT(STEP) | BIT(OUTPUT)) >> kind & 1;
+}
+
+static bool optional(uint32_t mask, uint32_t i) { return i < 32 && (mask >> i & 1); }
+
+static moec_status *check_count(const moec_rt_record *r, const char *what, uint32_t n, uint32_t min,
+                                uint32_t max) {
+  if (n >= min && n <= max) return NULL;
+  return moec_rt_bad(r, "%s: expected %u to %u %s, got %u",
+                     moec_rt_op_get(r->p->steps[r->i].op)->text, min, max, what, n);
+}
+
+static moec_status *check_shape(const moec_rt_record *r, const moec_plan_step *s) {
+  const moec_rt_plan *p = r->p;
+  const moec_rt_op *op = moec_rt_op_get(s->op);
+  MOEC_TRY(moec_rt_check_string(r, "where", s->where));
+  MOEC_TRY(moec_rt_check_optional(r, "call", s->call, p->n_calls));
+  MOEC_TRY(moec_rt_check_optional(r, "moe", s->moe, p->n_moe_layers));
+  MOEC_TRY(moec_rt_check_index(r, "flops", s->flops, p->n_exprs));
+  MOEC_TRY(moec_rt_check_range(r, "args", s->args, (uint64_t)s->n_in + s->n_out, p->n_pool));
+  MOEC_TRY(moec_rt_check_range(r, "ints", s->ints, s->n_ints, p->n_ints));
+  if (s->op == MOEC_STEP_KERNEL) MOEC_TRY(moec_rt_check_index(r, "kernel", s->kernel, p->n_kernels));
+  MOEC_TRY(check_count(r, "inputs", s->n_in, op->min_in, op->max_in));
+  MOEC_TRY(check_count(r, "outputs", s->n_out, op->min_out, op->max_out));
+  MOEC_TRY(check_count(r, "integers", s->n_ints, op->min_ints, op->max_ints));
+  return op->check_ints ? op->check_ints(r, &p->ints[s->ints], s->n_ints) : NULL;
+}
+
+static moec_status *check_args(const moec_rt_record *r, const moec_plan_step *s, uint8_t *written) {
+  const moec_rt_plan *p = r->p;
+  const moec_rt_op *op = moec_rt_op_get(s->op);
+  uint32_t at = r->i - p->schedule_begin[s->schedule];
+  for (uint32_t k = 0; k < s->n_in + s->n_out; k++) {
+    uint32_t t = p->pool[s->args + k];
+    bool in = k < s->n_in;
+    bool may_miss = in ? optional(op->optional_in, k) : optional(op->optional_out, k - s->n_in);
+    if (t == MOEC_NONE && may_miss) continue;
+    MOEC_TRY(moec_rt_check_index(r, "operand", t, p->n_tensors));
+    uint32_t b = p->tensors[t].buffer, kind = p->buffers[b].kind;
+    uint32_t allowed = in ? access_of[s->schedule].reads : access_of[s->schedule].writes;
+    if (!(allowed >> kind & 1)) {
+      return moec_rt_bad(r, "operand %u: this schedule cannot %s a buffer of kind %u", k,
+                         in ? "read" : "write", kind);
+    }
+    if (in && is_computed(kind) && !written[b]) {
+      return moec_rt_bad(r, "operand %u: buffer %u is read before it is written", k, b);
+    }
+    if (!in) written[b] = 1;
+    const moec_plan_buffer *x = &p->buffers[b];
+    if (kind == MOEC_BUFFER_STEP && (at < x->first || at > x->last)) {
+      return moec_rt_bad(r, "operand %u: buffer %u lives from step %u to %u, got step %u", k, b,
+                         x->first, x->last, at);
+    }
+  }
+  return NULL;
+}
+
+static moec_status *check_all(moec_rt_plan *p, uint8_t *written) {
+  uint32_t schedule = 0;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    const moec_plan_step *s = &p->steps[i];
+    const moec_rt_record r = {p, "step", i};
+    MOEC_TRY(moec_rt_check_index(&r, "op", s->op, MOEC_STEP_COUNT));
+    MOEC_TRY(moec_rt_check_index(&r, "schedule", s->schedule, MOEC_SCHEDULE_COUNT));
+    if (s->schedule < schedule) return moec_rt_bad(&r, "expected steps sorted by schedule");
+    while (schedule < s->schedule) p->schedule_begin[++schedule] = i;
+    MOEC_TRY(check_shape(&r, s));
+    MOEC_TRY(check_args(&r, s, written));
+  }
+  while (schedule < MOEC_SCHEDULE_COUNT) p->schedule_begin[++schedule] = p->n_steps;
+  for (uint32_t i = 0; i < p->n_outputs; i++) {
+    const moec_rt_record r = {p, "output", i};
+    const moec_plan_tensor *t = &p->tensors[p->outputs[i].tensor];
+    if (is_computed(p->buffers[t->buffer].kind) && !written[t->buffer]) {
+      return moec_rt_bad(&r, "expected a buffer that a step writes, got %u", t->buffer);
+    }
+  }
+  return NULL;
+}
+
+moec_status *moec_rt_check_steps(moec_rt_plan *p) {
+  uint8_t *written;
+  MOEC_TRY(MOEC_RT_NEW(p->mem, written, p->n_buffers, "plan"));
+  moec_status *s = check_all(p, written);
+  moec_rt_free(p->mem, written);
+  return s;
+}
