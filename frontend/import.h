@@ -69,6 +69,8 @@ moec_status *moec_onnx_content(moec_onnx *n, uint32_t i, moec_dims *out) MOEC_MU
 moec_status *moec_onnx_ints(moec_onnx *n, uint32_t i, moec_ints *out) MOEC_MUST_USE; /* constants only */
 void moec_onnx_out(moec_onnx *n, uint32_t i, moec_value v);
 void moec_onnx_out_content(moec_onnx *n, uint32_t i, moec_dtype t, uint32_t rank, uint32_t count, const moec_dim *content);
+/* The entry of result |name|, once something was given for it. */
+moec_entry *moec_scope_of(const moec_onnx *n, const char *name);
 /* The end of most importers: result 0, and the builder's error. */
 moec_status *moec_onnx_result(moec_onnx *n, moec_value v) MOEC_MUST_USE;
 moec_status *moec_onnx_unsupported(moec_onnx *n, const char *fmt, ...) MOEC_PRINTF(2, 3);

@@ -1,0 +1,349 @@
+/* Importing nodes: operands in, results out, errors with their place; local functions inlined. */
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/import_internal.h"
+
+enum { MAX_CALL_DEPTH = 32, MAX_UNSUPPORTED = 50 };
+
+/* ---- operands and results ----------------------------------------------------------------- */
+
+uint32_t moec_onnx_n_in(const moec_onnx *n) { return (uint32_t)n->p->n_input; }
+
+bool moec_onnx_has(const moec_onnx *n, uint32_t i) { return i < n->p->n_input && n->p->input[i][0]; }
+
+moec_entry *moec_onnx_entry(const moec_onnx *n, uint32_t i) {
+  return moec_onnx_has(n, i) ? moec_scope_find(n->x->scope, n->p->input[i]) : NULL;
+}
+
+/* A content as nodes: sizes, joined. */
+static moec_value make_content(moec_onnx *n, const moec_entry *e) {
+  moec_value parts[64];
+  int64_t v;
+  bool constant = true;
+  for (uint32_t i = 0; i < e->n; i++) constant = constant && moec_dim_is_const(n->m, e->content[i], NULL);
+  moec_dim shape = moec_dim_const(n->m, e->n);
+  if (constant) {
+    uint8_t *bytes = moec_arena_alloc(n->m->arena, 8 * (size_t)e->n + 8);
+    for (uint32_t i = 0; i < e->n; i++) {
+      moec_dim_is_const(n->m, e->content[i], &v);
+      moec_store_i64(e->dtype, bytes, i, v);
+    }
+    moec_type t = moec_type_make(n->m, e->dtype, e->rank, &shape);
+    return moec_b_const(n->b, t, bytes, e->n * moec_dtype_get(e->dtype)->bytes);
+  }
+  if (e->n > 64) {
+    moec_b_fail(n->b, moec_error(MOEC_UNSUPPORTED, "%s: a list of %u sizes is used as data", n->what, e->n));
+    return (moec_value){0};
+  }
+  for (uint32_t i = 0; i < e->n; i++) {
+    parts[i] = moec_b_cast(n->b, moec_b_size(n->b, e->content[i]), e->dtype);
+    if (e->rank == 1) parts[i] = moec_b_unsqueeze(n->b, parts[i], 0);
+  }
+  return e->rank == 0 ? parts[0] : moec_b_concat(n->b, e->n, parts, 0);
+}
+
+moec_value moec_onnx_in(moec_onnx *n, uint32_t i) {
+  moec_entry *e = moec_onnx_entry(n, i);
+  if (!e || n->b->error) return (moec_value){0};
+  if (e->v.i) return e->v;
+  if (e->tensor) {
+    moec_sym loc = n->b->g->loc;
+    moec_b_fail(n->b, moec_make_initializer(n->x, e));
+    n->b->g->loc = loc;
+  } else if (e->known) {
+    e->v = make_content(n, e);
+  } else if (e->sequence) {
+    moec_b_fail(n->b, moec_error(MOEC_UNSUPPORTED, "%s: operand %u is a sequence", n->what, i));
+  } else {
+    moec_b_fail(n->b, moec_error(MOEC_INVALID_MODEL, "%s: operand %u \"%s\" has no value", n->what, i, e->name));
+  }
+  return e->v;
+}
+
+moec_dtype moec_onnx_dtype(moec_onnx *n, uint32_t i) {
+  const moec_entry *e = moec_onnx_entry(n, i);
+  if (!e) return MOEC_DTYPE_NONE;
+  if (e->v.i) return moec_ty(n->b->g, e->v).dtype;
+  return e->tensor ? moec_dtype_from_onnx(e->tensor->data_type) : e->dtype;
+}
+
+moec_status *moec_onnx_content(moec_onnx *n, uint32_t i, moec_dims *out) {
+  moec_entry *e = moec_onnx_entry(n, i);
+  *out = (moec_dims){0, NULL};
+  if (!e) return moec_onnx_bad(n, "operand %u is missing", i);
+  if (!e->known && e->tensor) MOEC_TRY(moec_initializer_content(n->x, e));
+  if (!e->known) return moec_onnx_unsupported(n, "operand %u \"%s\" must be known from sizes and constants, it depends on data", i, e->name);
+  *out = (moec_dims){e->n, e->content};
+  return NULL;
+}
+
+moec_status *moec_onnx_ints(moec_onnx *n, uint32_t i, moec_ints *out) {
+  moec_dims d;
+  MOEC_TRY(moec_onnx_content(n, i, &d));
+  int64_t *v = MOEC_NEW_ARRAY(n->m->arena, int64_t, d.n + 1);
+  for (uint32_t k = 0; k < d.n; k++)
+    if (!moec_dim_is_const(n->m, d.v[k], &v[k])) return moec_onnx_unsupported(n, "operand %u must be constant", i);
+  *out = (moec_ints){d.n, v};
+  return NULL;
+}
+
+static moec_entry *out_entry(moec_onnx *n, uint32_t i) {
+  if (i >= n->p->n_output || !n->p->output[i][0]) return NULL;
+  moec_entry *e = moec_scope_find(n->x->scope, n->p->output[i]);
+  return e ? e : moec_scope_add(n->x->scope, n->m->arena, n->p->output[i]);
+}
+
+void moec_onnx_out(moec_onnx *n, uint32_t i, moec_value v) {
+  moec_entry *e = out_entry(n, i);
+  if (!e || !v.i) return;
+  e->v = v;
+  if (!moec_value_get(n->b->g, v)->name.i) moec_value_get(n->b->g, v)->name = moec_sym_make(n->m, e->name);
+}
+
+void moec_onnx_out_content(moec_onnx *n, uint32_t i, moec_dtype t, uint32_t rank, uint32_t count, const moec_dim *content) {
+  moec_entry *e = out_entry(n, i);
+  if (!e) return;
+  e->known = true, e->rank = rank, e->n = count, e->dtype = t;
+  e->content = count ? moec_arena_copy(n->m->arena, content, count * sizeof *content) : NULL;
+}
+
+moec_entry *moec_scope_of(const moec_onnx *n, const char *name) { return moec_scope_find(n->x->scope, name); }
+
+moec_status *moec_onnx_result(moec_onnx *n, moec_value v) {
+  MOEC_TRY(moec_builder_end(n->b));
+  moec_onnx_out(n, 0, v);
+  return NULL;
+}
+
+static moec_status *node_error(moec_onnx *n, moec_code code, const char *fmt, va_list args) {
+  moec_status_free(moec_builder_end(n->b));
+  return moec_errorv(code, fmt, args);
+}
+
+moec_status *moec_onnx_unsupported(moec_onnx *n, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  moec_status *s = node_error(n, MOEC_UNSUPPORTED, fmt, args);
+  va_end(args);
+  return s;
+}
+
+moec_status *moec_onnx_bad(moec_onnx *n, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  moec_status *s = node_error(n, MOEC_INVALID_MODEL, fmt, args);
+  va_end(args);
+  return s;
+}
+
+/* ---- attributes --------------------------------------------------------------------------- */
+
+const Onnx__AttributeProto *moec_onnx_attr(const moec_onnx *n, const char *name) {
+  for (size_t i = 0; i < n->p->n_attribute; i++)
+    if (strcmp(n->p->attribute[i]->name, name) == 0) return n->p->attribute[i];
+  return NULL;
+}
+
+int64_t moec_attr_int(const moec_onnx *n, const char *name, int64_t dflt) {
+  const Onnx__AttributeProto *a = moec_onnx_attr(n, name);
+  return a && a->has_i ? a->i : dflt;
+}
+
+double moec_attr_float(const moec_onnx *n, const char *name, double dflt) {
+  const Onnx__AttributeProto *a = moec_onnx_attr(n, name);
+  return a && a->has_f ? (double)a->f : dflt;
+}
+
+const char *moec_attr_string(const moec_onnx *n, const char *name, const char *dflt) {
+  const Onnx__AttributeProto *a = moec_onnx_attr(n, name);
+  if (!a || !a->has_s) return dflt;
+  return moec_arena_printf(n->m->arena, "%.*s", (int)(a->s.len < 4096 ? a->s.len : 4096), (const char *)a->s.data);
+}
+
+bool moec_attr_ints(const moec_onnx *n, const char *name, moec_ints *out) {
+  const Onnx__AttributeProto *a = moec_onnx_attr(n, name);
+  *out = (moec_ints){0, NULL};
+  if (!a) return false;
+  *out = (moec_ints){(uint32_t)a->n_ints, a->ints};
+  return true;
+}
+
+moec_status *moec_onnx_axis(moec_onnx *n, int64_t axis, uint32_t rank, uint32_t *out) {
+  int64_t at = axis < 0 ? axis + rank : axis;
+  if (at < 0 || at >= rank) return moec_onnx_bad(n, "expected an axis in -%u..%d, got %lld", rank, (int)rank - 1, (long long)axis);
+  *out = (uint32_t)at;
+  return NULL;
+}
+
+moec_status *moec_onnx_axes(moec_onnx *n, const char *attr, uint32_t i, uint32_t rank, moec_ints *out, bool *given) {
+  moec_ints raw;
+  *given = moec_attr_ints(n, attr, &raw);
+  if (!*given && moec_onnx_has(n, i)) {
+    MOEC_TRY(moec_onnx_ints(n, i, &raw));
+    *given = true;
+  }
+  uint32_t seen = 0, axis, count = 0;
+  for (uint32_t k = 0; k < raw.n; k++) {
+    MOEC_TRY(moec_onnx_axis(n, raw.v[k], rank, &axis));
+    if (seen >> axis & 1) return moec_onnx_bad(n, "axis %lld stands twice", (long long)raw.v[k]);
+    seen |= 1u << axis;
+  }
+  int64_t *v = MOEC_NEW_ARRAY(n->m->arena, int64_t, raw.n + 1);
+  for (uint32_t k = 0; k < rank; k++)
+    if (seen >> k & 1) v[count++] = k;
+  *out = (moec_ints){count, v};
+  return NULL;
+}
+
+/* ---- rules -------------------------------------------------------------------------------- */
+
+static const moec_import_rule rules[] = {
+#define ONNX(domain, name, since, until, fn, op) {domain, #name, since, until, moec_import_##fn, MOEC_OP_##op},
+#include "frontend/onnx_ops.def"
+#undef ONNX
+};
+
+const moec_import_rule *moec_find_import_rule(const char *domain, const char *name, int64_t opset, bool *known_name) {
+  *known_name = false;
+  if (strcmp(domain, "ai.onnx") == 0) domain = "";
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+    if (strcmp(rules[i].domain, domain) != 0 || strcmp(rules[i].name, name) != 0) continue;
+    *known_name = true;
+    if (opset >= rules[i].since && opset <= rules[i].until) return &rules[i];
+  }
+  return NULL;
+}
+
+/* ---- nodes -------------------------------------------------------------------------------- */
+
+static const char *domain_of(const Onnx__NodeProto *p) { return strcmp(p->domain, "ai.onnx") == 0 ? "" : p->domain; }
+
+static int64_t opset_of(const moec_import *x, const char *domain) {
+  for (size_t i = 0; i < x->model->n_opset_import; i++) {
+    const Onnx__OperatorSetIdProto *o = x->model->opset_import[i];
+    const char *d = o->domain && strcmp(o->domain, "ai.onnx") != 0 ? o->domain : "";
+    if (strcmp(d, domain) == 0) return o->version;
+  }
+  return 1; /* contrib domains are often not declared */
+}
+
+static const Onnx__FunctionProto *find_function(const moec_import *x, const Onnx__NodeProto *p) {
+  for (size_t i = 0; i < x->model->n_functions; i++) {
+    const Onnx__FunctionProto *f = x->model->functions[i];
+    if (strcmp(f->name, p->op_type) == 0 && strcmp(f->domain, p->domain) == 0) return f;
+  }
+  return NULL;
+}
+
+/* Replaces reference attributes (ref_attr_name) of a function's nodes by the caller's. */
+static Onnx__NodeProto *bind_attributes(moec_onnx *n, const Onnx__NodeProto *inner) {
+  moec_arena *a = n->m->arena;
+  Onnx__NodeProto *copy = moec_arena_copy(a, inner, sizeof *inner);
+  copy->attribute = MOEC_NEW_ARRAY(a, Onnx__AttributeProto *, inner->n_attribute + 1);
+  copy->n_attribute = 0;
+  for (size_t i = 0; i < inner->n_attribute; i++) {
+    const Onnx__AttributeProto *attr = inner->attribute[i];
+    if (!attr->ref_attr_name || !*attr->ref_attr_name) {
+      copy->attribute[copy->n_attribute++] = inner->attribute[i];
+      continue;
+    }
+    const Onnx__AttributeProto *given = moec_onnx_attr(n, attr->ref_attr_name);
+    if (!given) continue; /* absent: the operator's default */
+    Onnx__AttributeProto *bound = moec_arena_copy(a, given, sizeof *given);
+    bound->name = attr->name;
+    copy->attribute[copy->n_attribute++] = bound;
+  }
+  return copy;
+}
+
+/* A call of a local function: its nodes are imported in a scope of their own. */
+static moec_status *inline_function(moec_onnx *n, const Onnx__FunctionProto *f) {
+  moec_import *x = n->x;
+  moec_scope inner, *outer = x->scope;
+  if (x->depth == MAX_CALL_DEPTH) return moec_onnx_bad(n, "local functions call each other deeper than %d", MAX_CALL_DEPTH);
+  if (n->p->n_input > f->n_input || n->p->n_output > f->n_output)
+    return moec_onnx_bad(n, "expected at most %zu operands and %zu results", f->n_input, f->n_output);
+  moec_scope_init(&inner, n->m->arena);
+  for (size_t i = 0; i < f->n_input; i++) {
+    moec_entry *given = moec_onnx_entry(n, (uint32_t)i), *e = moec_scope_add(&inner, n->m->arena, f->input[i]);
+    if (!e) return moec_onnx_bad(n, "function \"%s\": the name \"%s\" is defined twice", f->name, f->input[i]);
+    if (given) {
+      const char *name = e->name;
+      if (given->tensor && !given->v.i && !given->known) moec_onnx_in(n, (uint32_t)i);
+      *e = *moec_onnx_entry(n, (uint32_t)i);
+      e->name = name;
+    }
+  }
+  MOEC_TRY(moec_builder_end(n->b));
+  Onnx__NodeProto **nodes = MOEC_NEW_ARRAY(n->m->arena, Onnx__NodeProto *, f->n_node + 1);
+  for (size_t i = 0; i < f->n_node; i++) nodes[i] = bind_attributes(n, f->node[i]);
+  x->scope = &inner;
+  x->depth++;
+  moec_status *s = moec_import_nodes(x, f->n_node, nodes);
+  x->depth--;
+  x->scope = outer;
+  MOEC_TRY(moec_context(s, "in function \"%s\"", f->name));
+  for (uint32_t i = 0; i < n->p->n_output; i++) {
+    const moec_entry *e = moec_scope_find(&inner, f->output[i]);
+    moec_entry *o = out_entry(n, i);
+    if (!e || !o) continue;
+    const char *name = o->name;
+    *o = *e;
+    o->name = name;
+  }
+  return NULL;
+}
+
+/* Gives the results of a node that was not imported the mark "nothing", so that others can be looked at. */
+static void mark_results(moec_import *x, const moec_onnx *n) {
+  for (size_t i = 0; i < n->p->n_output; i++)
+    if (n->p->output[i][0] && !moec_scope_find(x->scope, n->p->output[i])) moec_scope_add(x->scope, x->m->arena, n->p->output[i]);
+}
+
+static void note_unsupported(moec_import *x, const moec_onnx *n, const char *why) {
+  if (x->n_unsupported++ < MAX_UNSUPPORTED) moec_buf_printf(&x->unsupported, "%s%s: %s", x->n_unsupported > 1 ? "; " : "", n->what, why);
+  mark_results(x, n);
+}
+
+/* Whether an operand came from an unsupported node: nothing can be said about this one. */
+static bool poisoned(const moec_onnx *n) {
+  for (uint32_t i = 0; i < n->p->n_input; i++) {
+    const moec_entry *e = moec_onnx_entry(n, i);
+    if (e && !e->v.i && !e->known && !e->tensor && !e->sequence) return true;
+  }
+  return false;
+}
+
+static moec_status *dispatch(moec_onnx *n) {
+  const Onnx__FunctionProto *f = find_function(n->x, n->p);
+  if (f) return inline_function(n, f);
+  bool known_name, done = false;
+  const moec_import_rule *rule = moec_find_import_rule(domain_of(n->p), n->p->op_type, n->opset, &known_name);
+  if (!rule) return moec_onnx_unsupported(n, known_name ? "not in this opset version" : "unknown operator");
+  n->op = rule->op;
+  MOEC_TRY(moec_import_content(n, &done));
+  return done ? NULL : rule->fn(n);
+}
+
+static moec_status *import_node(moec_import *x, size_t index, const Onnx__NodeProto *p) {
+  const char *domain = domain_of(p);
+  moec_onnx n = {.x = x, .p = p, .b = &x->b, .m = x->m, .opset = opset_of(x, domain)};
+  n.what = moec_arena_printf(x->m->arena, "node %zu \"%s\" (%s%s%s-%lld)", index, p->name, domain, *domain ? "::" : "", p->op_type,
+                             (long long)n.opset);
+  x->b.g->loc = moec_sym_make(x->m, *p->name ? p->name : n.what);
+  bool skip = x->n_unsupported && poisoned(&n);
+  moec_status *s = skip ? NULL : dispatch(&n);
+  if (skip) mark_results(x, &n);
+  if (moec_status_code(s) != MOEC_UNSUPPORTED || x->depth) return moec_context(s, "%s", n.what);
+  note_unsupported(x, &n, moec_status_message(s));
+  moec_status_free(s);
+  return NULL;
+}
+
+moec_status *moec_import_nodes(moec_import *x, size_t n, Onnx__NodeProto **nodes) {
+  size_t *order = NULL;
+  MOEC_TRY(moec_order_nodes(x, n, nodes, &order));
+  for (size_t i = 0; i < n; i++) MOEC_TRY(import_node(x, order[i], nodes[order[i]]));
+  return NULL;
+}

@@ -1,0 +1,34 @@
+/* The importer's state: shared by load.c, import.c and initializer.c. */
+#ifndef MOEC_FRONTEND_IMPORT_INTERNAL_H
+#define MOEC_FRONTEND_IMPORT_INTERNAL_H
+
+#include "frontend/names.h"
+#include "frontend/prescan.h"
+
+struct moec_import {
+  moec_module *m;
+  moec_builder b;
+  const moec_import_options *options;
+  const char *dir;              /* of external data; NULL: none allowed */
+  const Onnx__ModelProto *model;
+  moec_prescan scan;
+  uint32_t model_file;          /* index of the model's own mapping in m->files */
+  moec_scope *scope;            /* of the graph or function being imported */
+  int depth;                    /* of local function calls */
+  moec_buf unsupported;         /* messages so far */
+  size_t n_unsupported;
+};
+
+/* frontend/initializer.c: the value of an initializer, made on first use. */
+moec_status *moec_make_initializer(moec_import *x, moec_entry *e) MOEC_MUST_USE;
+/* Content of a small integer initializer, when it has one. */
+moec_status *moec_initializer_content(moec_import *x, moec_entry *e) MOEC_MUST_USE;
+
+/* frontend/order.c: indices of |nodes| such that operands come first; an error names a node on a cycle
+ * or a name nobody defines. */
+moec_status *moec_order_nodes(moec_import *x, size_t n, Onnx__NodeProto **nodes, size_t **out_order) MOEC_MUST_USE;
+
+/* frontend/import.c: all nodes of a graph or function in x->scope. */
+moec_status *moec_import_nodes(moec_import *x, size_t n, Onnx__NodeProto **nodes) MOEC_MUST_USE;
+
+#endif
