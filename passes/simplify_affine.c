@@ -47,14 +47,20 @@ static bool affine_vector(moec_simplifier *s, moec_value v, moec_affine *out) {
   const moec_const *c = MOEC_ATTRS(s->g, moec_def(s->g, v), CONST)->data;
   moec_type_info t = moec_ty(s->g, v);
   size_t n = c->size / moec_dtype_get(t.dtype)->bytes;
-  if (t.rank != 1 || n < 2) return false;
+  int64_t axis = -1; /* the only one longer than 1 */
+  for (uint32_t i = 0; i < t.rank; i++) {
+    if (moec_s_is_unit(s->m, t.dims[i])) continue;
+    if (axis >= 0) return false;
+    axis = (int64_t)i;
+  }
+  if (axis < 0 || n < 2) return false;
   int64_t first = moec_load_i64(t.dtype, c->bytes, 0), step, diff;
   if (__builtin_sub_overflow(moec_load_i64(t.dtype, c->bytes, 1), first, &step)) return false;
   for (size_t i = 1; i + 1 < n; i++)
     if (__builtin_sub_overflow(moec_load_i64(t.dtype, c->bytes, i + 1), moec_load_i64(t.dtype, c->bytes, i), &diff) ||
         diff != step)
       return false;
-  *out = (moec_affine){moec_dim_const(s->m, first), 0, step};
+  *out = (moec_affine){moec_dim_const(s->m, first), axis, step};
   return true;
 }
 
@@ -197,8 +203,8 @@ static moec_value constant_ramp(moec_simplifier *s, moec_node n) {
   moec_value y = moec_out(s->g, n, 0);
   moec_affine a;
   int64_t size;
-  if (!integer(moec_ty(s->g, y).dtype) || !moec_s_affine(s, y, &a) || a.axis != 0 || a.coef != 1) return NO;
-  if (!moec_dim_is(s->m, a.base, 0) || !moec_dim_is_const(s->m, moec_ty(s->g, y).dims[0], &size) || size < 4) return NO;
+  if (!integer(moec_ty(s->g, y).dtype) || !moec_s_affine(s, y, &a) || a.axis < 0 || a.coef != 1) return NO;
+  if (!moec_dim_is(s->m, a.base, 0) || !moec_dim_is_const(s->m, moec_ty(s->g, y).dims[a.axis], &size) || size < 4) return NO;
   return moec_s_affine_value(s, moec_value_get(s->g, y)->type, a);
 }
 

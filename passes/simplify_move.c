@@ -111,6 +111,28 @@ static moec_value transpose_inserted(moec_simplifier *s, moec_node n) {
   return moec_s_reshape(s, moec_b_transpose(&s->b, v.source, inner), t.rank, t.dims);
 }
 
+/* transpose(op(broadcasts)), read by nothing else: op(other broadcasts), where no source is transposed for it. */
+static moec_value transpose_elementwise(moec_simplifier *s, moec_node n) {
+  moec_value x = only_in(s, n), in[3];
+  moec_node e = moec_def(s->g, x);
+  if (!moec_op_is_elementwise(moec_op_of(s->g, e)) || x.i >= s->n_uses || s->uses[x.i] != 1) return NO;
+  moec_ints perm = perm_of(s, n);
+  moec_type_info t = out_ty(s, n);
+  uint32_t n_in = moec_node_get(s->g, e)->n_in;
+  for (uint32_t k = 0; k < n_in; k++) {
+    moec_view v;
+    int64_t map[MOEC_MAX_RANK];
+    if (!moec_s_view(s->g, moec_in(s->g, e, k), &v)) return NO;
+    for (uint32_t j = 0; j < v.rank; j++) {
+      for (uint32_t i = 0; i < perm.n; i++)
+        if (perm.v[i] == v.map[j]) map[j] = (int64_t)i;
+      if (j && map[j] < map[j - 1]) return NO;
+    }
+    in[k] = moec_s_broadcast(s, v.source, t.rank, t.dims, map);
+  }
+  return moec_b_op(&s->b, moec_op_of(s->g, e), moec_node_get(s->g, e)->attrs, n_in, in, 1);
+}
+
 /* ---- slice --------------------------------------------------------------------------------------- */
 
 static const moec_attrs_SLICE *slice_of(moec_simplifier *s, moec_node n) { return MOEC_ATTRS(s->g, n, SLICE); }
@@ -251,6 +273,7 @@ const moec_rule moec_rules_move[] = {
     {"transpose of axes of size 1", MOEC_OP_TRANSPOSE, transpose_units},
     {"transpose of a broadcast", MOEC_OP_TRANSPOSE, transpose_broadcast},
     {"transpose of inserted axes", MOEC_OP_TRANSPOSE, transpose_inserted},
+    {"transpose of an op on broadcasts", MOEC_OP_TRANSPOSE, transpose_elementwise},
     {"slice of everything", MOEC_OP_SLICE, slice_whole},
     {"slice of a slice", MOEC_OP_SLICE, slice_slice},
     {"slice of a broadcast", MOEC_OP_SLICE, slice_broadcast},
