@@ -1,0 +1,75 @@
+/* Estimates in bytes: is a value that several kernels read stored, or computed again in each?
+ *
+ * Stored, it is written once and read by each; computed again, what it is made from is read by each. Computing again must
+ * also be cheap: movement, casts, a few arithmetic ops; no transcendental functions, no reductions. */
+#include "passes/fuse.h"
+
+double moec_fuse_numel(const moec_fuse_plan *p, moec_value v) {
+  moec_type_info t = moec_ty(p->g, v);
+  double n = 1;
+  for (uint32_t i = 0; i < t.rank; i++) {
+    int64_t d = 1;
+    moec_status_free(moec_dim_eval(p->m, t.dims[i], p->symbols, &d)); /* an estimate: 1 where it can't be told */
+    n *= (double)d;
+  }
+  return n;
+}
+
+double moec_fuse_bytes(const moec_fuse_plan *p, moec_value v) {
+  return moec_fuse_numel(p, v) * (double)moec_dtype_get(moec_ty(p->g, v).dtype)->bytes;
+}
+
+bool moec_fuse_is_heavy(moec_op op) {
+  switch (op) {
+    case MOEC_OP_EXP: case MOEC_OP_EXPM1: case MOEC_OP_LOG: case MOEC_OP_LOG1P: case MOEC_OP_SIN: case MOEC_OP_COS:
+    case MOEC_OP_TAN: case MOEC_OP_ASIN: case MOEC_OP_ACOS: case MOEC_OP_ATAN: case MOEC_OP_SINH: case MOEC_OP_COSH:
+    case MOEC_OP_ASINH: case MOEC_OP_ACOSH: case MOEC_OP_ATANH: case MOEC_OP_TANH: case MOEC_OP_SIGMOID:
+    case MOEC_OP_ERF: case MOEC_OP_POW: return true;
+    default: return false;
+  }
+}
+
+typedef struct tally {
+  uint32_t ops;     /* arithmetic */
+  uint32_t visits;  /* a bound on the walk */
+  uint32_t big;     /* leaves about as large as the value */
+  double bytes;     /* of leaves */
+  double numel;     /* of the value asked about */
+  bool heavy;
+} tally;
+
+enum { MAX_VISITS = 48, CHEAP_OPS = 3, SIZE_ONLY_OPS = 24 };
+
+/* Adds what computing |v| costs; |needed|: elements of it that are needed. */
+static void count(const moec_fuse_plan *p, moec_value v, double needed, tally *t) {
+  const moec_graph *g = p->g;
+  moec_node n = moec_def(g, v);
+  if (t->heavy || ++t->visits > MAX_VISITS) {
+    t->heavy = true;
+    return;
+  }
+  moec_op op = moec_op_of(g, n);
+  double numel = moec_fuse_numel(p, v);
+  if (needed > numel) needed = numel;
+  bool leaf = !n.i || !moec_fuse_is_fusable(g, n) || p->must[v.i] || p->epilogue[n.i];
+  if (leaf) {
+    t->bytes += needed * (double)moec_dtype_get(moec_ty(g, v).dtype)->bytes;
+    t->big += needed * 2 >= t->numel;
+    return;
+  }
+  if (moec_fuse_is_heavy(op) || moec_op_cls(op) == MOEC_CLASS_REDUCE || op == MOEC_OP_ATTENTION) {
+    t->heavy = true;
+    return;
+  }
+  t->ops += moec_op_is_elementwise(op) && op != MOEC_OP_CAST;
+  for (uint32_t i = 0; i < moec_node_get(g, n)->n_in; i++) count(p, moec_in(g, n, i), needed, t);
+}
+
+bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers) {
+  tally t = {.numel = moec_fuse_numel(p, v)};
+  count(p, v, t.numel, &t);
+  if (t.heavy || t.big > 1) return false;
+  double stored = moec_fuse_bytes(p, v);
+  uint32_t limit = t.bytes * 8 <= stored ? SIZE_ONLY_OPS : CHEAP_OPS;
+  return t.ops <= limit && readers * t.bytes <= t.bytes + (1 + readers) * stored;
+}
