@@ -99,14 +99,27 @@ static moec_value before_broadcast(moec_simplifier *s, moec_node n) {
   return moec_s_broadcast(s, y, t.rank, t.dims, keep);
 }
 
-/* Operands are reshapes of values of one shape (or filled): compute before the reshape. */
+/* The reshape that defines |v| only adds or removes axes of size 1. */
+static bool moves_units(moec_simplifier *s, moec_value v) {
+  moec_type_info a = moec_ty(s->g, moec_in(s->g, moec_def(s->g, v), 0)), b = moec_ty(s->g, v);
+  uint32_t i = 0, k = 0;
+  for (;;) {
+    while (i < a.rank && moec_s_is_unit(s->m, a.dims[i])) i++;
+    while (k < b.rank && moec_s_is_unit(s->m, b.dims[k])) k++;
+    if (i == a.rank || k == b.rank) return i == a.rank && k == b.rank;
+    if (!moec_dim_eq(a.dims[i++], b.dims[k++])) return false;
+  }
+}
+
+/* Operands are reshapes of values of one shape (or filled): compute before the reshape. Only where it moves axes of
+ * size 1: of mul(y, y) and mul(y, w) with y = reshape(x), one would move and the other not. */
 static moec_value before_reshape(moec_simplifier *s, moec_node n) {
   const moec_node_info p = *moec_node_get(s->g, n);
   moec_value in[3], source = NO;
   for (uint32_t i = 0; i < p.n_in; i++) {
     in[i] = s->g->edges[p.in + i];
     if (moec_s_fill(s->g, in[i])) continue;
-    if (moec_def_op(s->g, in[i]) != MOEC_OP_RESHAPE) return NO;
+    if (moec_def_op(s->g, in[i]) != MOEC_OP_RESHAPE || !moves_units(s, in[i])) return NO;
     in[i] = moec_in(s->g, moec_def(s->g, in[i]), 0);
     moec_type_info a = moec_ty(s->g, in[i]), b = moec_ty(s->g, source);
     if (source.i && (a.rank != b.rank || !moec_s_same_dims(a.rank, a.dims, b.dims))) return NO;
