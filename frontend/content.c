@@ -60,7 +60,10 @@ static moec_dim divide(moec_module *m, moec_dim a, moec_dim b) {
   if (moec_dim_is_const(m, a, &x) && moec_dim_is_const(m, b, &y))
     return y == 0 || (y == -1 && x == INT64_MIN) ? (moec_dim){0} : moec_dim_const(m, x / y);
   if (moec_dim_exact_div(m, a, b).i) return moec_dim_exact_div(m, a, b);
-  return moec_dim_is_nonneg(m, a) && moec_dim_is_nonneg(m, b) ? moec_dim_floordiv(m, a, b) : (moec_dim){0};
+  moec_dim zero = moec_dim_const(m, 0), minus = moec_dim_sub(m, zero, a);
+  if (!moec_dim_is_nonneg(m, b)) return (moec_dim){0};
+  if (moec_dim_is_nonneg(m, a)) return moec_dim_floordiv(m, a, b);
+  return moec_dim_is_nonneg(m, minus) ? moec_dim_sub(m, zero, moec_dim_floordiv(m, minus, b)) : (moec_dim){0};
 }
 static void do_div(content_node *c) { pairwise(c, divide); }
 static void do_mod(content_node *c) {
@@ -113,6 +116,37 @@ static void do_cast(content_node *c) {
   if (to != MOEC_I64 && to != MOEC_I32) return;
   do_identity(c);
   c->dtype = to;
+}
+
+/* A float constant cast to an integer: exporters write range(0.0 as int64, seq, 1.0 as int64). */
+static moec_status *cast_float_constant(moec_onnx *n, bool *done) {
+  bool like = strcmp(n->p->op_type, "CastLike") == 0;
+  moec_dtype to = like ? moec_onnx_dtype(n, 1) : moec_dtype_from_onnx((int)moec_attr_int(n, "to", 0));
+  moec_dim out[16];
+  if (strncmp(n->p->op_type, "Cast", 4) != 0 || (to != MOEC_I64 && to != MOEC_I32)) return NULL;
+  if (like) {
+    const moec_entry *e = moec_onnx_entry(n, 0);
+    if (e && e->known) {
+      moec_onnx_out_content(n, 0, to, e->rank, e->n, e->content);
+      *done = true;
+      return NULL;
+    }
+  }
+  moec_value v = moec_onnx_in(n, 0);
+  MOEC_TRY(moec_builder_end(n->b));
+  if (!v.i || moec_def_op(n->b->g, v) != MOEC_OP_CONST) return NULL;
+  const moec_const *c = MOEC_ATTRS(n->b->g, moec_def(n->b->g, v), CONST)->data;
+  moec_type_info t = moec_type_get(n->m, c->type);
+  size_t count = c->size / moec_dtype_get(t.dtype)->bytes;
+  if (t.rank > 1 || count > 16) return NULL;
+  for (size_t i = 0; i < count; i++) { /* through the target type: truncation and saturation as cast has them */
+    int64_t bits = 0;
+    moec_store_f64(to, &bits, 0, moec_load_f64(t.dtype, c->bytes, i));
+    out[i] = moec_dim_const(n->m, moec_load_i64(to, &bits, 0));
+  }
+  moec_onnx_out_content(n, 0, to, t.rank, (uint32_t)count, out);
+  *done = true;
+  return NULL;
 }
 
 /* ---- movement ----------------------------------------------------------------------------- */
@@ -242,6 +276,8 @@ static bool load_operands(content_node *c) {
 moec_status *moec_import_content(moec_onnx *n, bool *done) {
   *done = false;
   if (n->p->domain[0]) return NULL;
+  MOEC_TRY(cast_float_constant(n, done));
+  if (*done) return NULL;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     if (strcmp(table[i].name, n->p->op_type) != 0) continue;
     content_node *c = MOEC_NEW(n->m->arena, content_node);
