@@ -98,10 +98,10 @@ static moec_status *input_dim(moec_import *x, const char *name, size_t axis, con
 
 /* Sizes given on the command line take the place of their symbols. */
 static moec_dim fix_dims(moec_import *x, moec_dim d) {
-  moec_dim *map = MOEC_NEW_ARRAY(x->m->arena, moec_dim, moec_symbol_count(x->m) + 1);
-  for (uint32_t i = 0; i < moec_symbol_count(x->m); i++)
+  moec_dim *map = MOEC_NEW_ARRAY(x->m->arena, moec_dim, moec_dim_symbol_count(x->m) + 1);
+  for (uint32_t i = 0; i < moec_dim_symbol_count(x->m); i++)
     for (size_t k = 0; k < x->options->n_dims; k++)
-      if (strcmp(moec_symbol_name(x->m, i), x->options->dims[k].name) == 0) map[i] = moec_dim_const(x->m, x->options->dims[k].value);
+      if (strcmp(moec_dim_symbol_name(x->m, i), x->options->dims[k].name) == 0) map[i] = moec_dim_const(x->m, x->options->dims[k].value);
   return moec_dim_subst(x->m, d, map);
 }
 

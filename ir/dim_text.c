@@ -15,7 +15,7 @@ static void print_atom(moec_buf *b, const moec_module *m, uint32_t atom) {
                                       [MOEC_DIM_MIN] = "min",      [MOEC_DIM_MAX] = "max"};
   moec_dim_atom a = moec_dim_get_atom(m, atom);
   if (a.op == MOEC_DIM_SYMBOL) {
-    moec_buf_puts(b, moec_symbol_name(m, a.symbol));
+    moec_buf_puts(b, moec_dim_symbol_name(m, a.symbol));
     return;
   }
   moec_buf_printf(b, "%s(", names[a.op]);

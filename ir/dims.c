@@ -176,8 +176,8 @@ moec_dim moec_dim_fresh(moec_module *m, const char *stem) {
   }
 }
 
-uint32_t moec_symbol_count(const moec_module *m) { return (uint32_t)m->dims->n_symbols; }
-const char *moec_symbol_name(const moec_module *m, uint32_t index) { return m->dims->symbols[index]; }
+uint32_t moec_dim_symbol_count(const moec_module *m) { return (uint32_t)m->dims->n_symbols; }
+const char *moec_dim_symbol_name(const moec_module *m, uint32_t index) { return m->dims->symbols[index]; }
 
 uint32_t moec_dim_n_terms(const moec_module *m, moec_dim d) { return m->dims->dims[d.i].n; }
 moec_dim_term moec_dim_get_term(const moec_module *m, moec_dim d, uint32_t i) { return m->dims->dims[d.i].terms[i]; }

@@ -42,8 +42,8 @@ bool moec_dim_is_nonneg(const struct moec_module *m, moec_dim d);
 bool moec_dim_is_positive(const struct moec_module *m, moec_dim d);
 
 /* Symbols, in order of first use: 0 .. count-1. */
-uint32_t moec_symbol_count(const struct moec_module *m);
-const char *moec_symbol_name(const struct moec_module *m, uint32_t index);
+uint32_t moec_dim_symbol_count(const struct moec_module *m);
+const char *moec_dim_symbol_name(const struct moec_module *m, uint32_t index);
 /* Value for given symbol values (indexed by symbol); error on overflow or division by zero. */
 moec_status *moec_dim_eval(const struct moec_module *m, moec_dim d, const int64_t *symbols, int64_t *out) MOEC_MUST_USE;
 /* Replaces symbols: map[i] for symbol i, {0} keeps it. */

@@ -89,7 +89,7 @@ moec_status *moec_interp_run(const moec_module *m, moec_fn fn, const moec_tensor
   const moec_graph *g = moec_fn_get(m, fn);
   if (n_outputs != g->n_outputs)
     return MOEC_RUN_ERROR("expected room for %zu outputs, got %zu", g->n_outputs, n_outputs);
-  int64_t *symbols = calloc(moec_symbol_count(m) + 1, sizeof *symbols);
+  int64_t *symbols = calloc(moec_dim_symbol_count(m) + 1, sizeof *symbols);
   if (!symbols) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for symbols");
   moec_status *e = moec_bind_symbols(m, g, inputs, n_inputs, symbols);
   if (!e) {

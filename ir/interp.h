@@ -22,7 +22,7 @@ moec_status *moec_interp_run(const moec_module *m, moec_fn fn, const moec_tensor
                              moec_tensor *outputs, size_t n_outputs, const moec_interp_options *options) MOEC_MUST_USE;
 
 /* Symbol values from input shapes: solves dims that are a symbol or linear in one unbound symbol;
- * |symbols| has moec_symbol_count() entries, -1 meaning not bound. Checks the rest. */
+ * |symbols| has moec_dim_symbol_count() entries, -1 meaning not bound. Checks the rest. */
 moec_status *moec_bind_symbols(const moec_module *m, const moec_graph *g, const moec_tensor *inputs, size_t n_inputs,
                                int64_t *symbols) MOEC_MUST_USE;
 

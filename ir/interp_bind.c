@@ -136,9 +136,9 @@ static moec_status *constraint_error(const moec_module *m, const moec_constraint
   moec_dim_print(&text, m, c->b);
   moec_buf_printf(&text, " (%s), got %lld and %lld", moec_sym_str(m, c->what), (long long)a,
                   (long long)b);
-  for (uint32_t i = 0; i < moec_symbol_count(m); i++) {
+  for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++) {
     if (!has_symbol(m, c->a, i) && !has_symbol(m, c->b, i)) continue;
-    moec_buf_printf(&text, "%s%s = %lld", sep, moec_symbol_name(m, i), (long long)symbols[i]);
+    moec_buf_printf(&text, "%s%s = %lld", sep, moec_dim_symbol_name(m, i), (long long)symbols[i]);
     sep = ", ";
   }
   moec_status *e = MOEC_RUN_ERROR("%s", moec_buf_str(&text));
@@ -157,7 +157,7 @@ static moec_status *check_constraint(const moec_module *m, const moec_constraint
 
 moec_status *moec_bind_symbols(const moec_module *m, const moec_graph *g, const moec_tensor *inputs,
                                size_t n_inputs, int64_t *symbols) {
-  for (uint32_t i = 0; i < moec_symbol_count(m); i++) symbols[i] = -1;
+  for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++) symbols[i] = -1;
   if (n_inputs != g->n_inputs)
     return MOEC_RUN_ERROR("expected %zu inputs, got %zu", g->n_inputs, n_inputs);
   for (size_t i = 0; i < n_inputs; i++) {

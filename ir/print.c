@@ -208,8 +208,8 @@ void moec_print(moec_buf *b, const moec_module *m) {
   moec_buf_puts(b, "module ");
   print_string(b, moec_sym_str(m, m->name));
   moec_buf_puts(b, " {\n");
-  for (uint32_t i = 0; i < moec_symbol_count(m); i++)
-    moec_buf_printf(b, "%s%s%s", i ? ", " : "  symbols ", moec_symbol_name(m, i), i + 1 == moec_symbol_count(m) ? "\n" : "");
+  for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++)
+    moec_buf_printf(b, "%s%s%s", i ? ", " : "  symbols ", moec_dim_symbol_name(m, i), i + 1 == moec_dim_symbol_count(m) ? "\n" : "");
   for (size_t i = 0; i < m->n_constraints; i++) {
     const moec_constraint *c = &m->constraints[i];
     moec_buf_puts(b, "  constraint ");

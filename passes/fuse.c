@@ -36,8 +36,8 @@ static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_fuse_share
   p.kernel_of = MOEC_NEW_ARRAY(a, uint32_t, g->n_values);
   p.reads = MOEC_NEW_ARRAY(a, moec_reads *, g->n_values);
   p.epilogue = MOEC_NEW_ARRAY(a, uint8_t, g->n_nodes);
-  p.symbols = MOEC_NEW_ARRAY(a, int64_t, moec_symbol_count(m) + 1);
-  for (uint32_t i = 0; i < moec_symbol_count(m); i++) p.symbols[i] = NOMINAL_SIZE;
+  p.symbols = MOEC_NEW_ARRAY(a, int64_t, moec_dim_symbol_count(m) + 1);
+  for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++) p.symbols[i] = NOMINAL_SIZE;
   MOEC_PUSH(a, p.kernels, p.n_kernels, p.cap_kernels, (moec_kernel){0});
   MOEC_TRY(moec_fuse_decide(&p));
   moec_fuse_merge(&p);
