@@ -2,6 +2,7 @@
 #include "codegen/codegen.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/outfile.h"
@@ -38,12 +39,49 @@ static moec_status *build_kernels(moec_module *m, moec_plan_tables *t, moec_kern
   return NULL;
 }
 
+/* ---- the report --------------------------------------------------------------------------- */
+
+static moec_status *report_of(moec_module *m, const moec_kernel_set *set, moec_arena *a, const moec_report_input *in, json_t **out) {
+  moec_report_input all = *in;
+  const char **what = MOEC_NEW_ARRAY(a, const char *, set->n);
+  moec_dim *flops = MOEC_NEW_ARRAY(a, moec_dim, set->n);
+  for (size_t i = 0; i < set->n; i++)
+    if (set->kernels[i]) what[i] = set->kernels[i]->what, flops[i] = set->kernels[i]->flops;
+  all.kernel_what = what;
+  all.kernel_flops = flops;
+  return moec_report_build(m, &all, out);
+}
+
+moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, json_t **out) {
+  moec_arena *arena = moec_arena_create();
+  moec_plan_tables t;
+  moec_kernel_set set = {0};
+  moec_buf source = {0};
+  *out = NULL;
+  moec_plan_tables_init(&t, arena, m);
+  moec_status *s = build_kernels(m, &t, &set, &source);
+  if (!s) s = report_of(m, &set, arena, in, out);
+  moec_buf_fini(&source);
+  moec_plan_tables_fini(&t);
+  moec_arena_destroy(arena);
+  return s;
+}
+
+/* The report as text, malloc'ed. */
+static moec_status *report_text(moec_module *m, const moec_kernel_set *set, moec_arena *a, const moec_report_input *in, char **out) {
+  json_t *report = NULL;
+  MOEC_TRY(report_of(m, set, a, in, &report));
+  *out = json_dumps(report, JSON_COMPACT);
+  json_decref(report);
+  return *out ? NULL : moec_error(MOEC_OUT_OF_MEMORY, "writing the report");
+}
+
 /* ---- the file ----------------------------------------------------------------------------- */
 
 typedef struct artifact {
   moec_buf plan, kernels;
   const moec_buf *data;
-  const char *report;
+  char *report;
 } artifact;
 
 static void pad_to(moec_buf *b, size_t align) {
@@ -96,6 +134,7 @@ static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec
     snprintf(dump, sizeof dump, "%s/kernels.c", o->dump_dir);
     s = moec_write_file(dump, moec_buf_str(&source), source.size, 0644);
   }
+  if (!s && o->report) s = report_text(m, &set, t->arena, o->report, &x->report);
   if (!s) s = moec_plan_build(t, m, &set);
   if (!s && t->n_kernels) s = moec_cc_shared(moec_buf_str(&source), &x->kernels);
   if (!s) {
@@ -113,9 +152,10 @@ static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec
 moec_status *moec_codegen(moec_module *m, const moec_codegen_options *options, const char *path) {
   moec_arena *arena = moec_arena_create();
   moec_plan_tables t;
-  artifact x = {.report = options->report};
+  artifact x = {0};
   moec_plan_tables_init(&t, arena, m);
   moec_status *s = generate(m, options, &t, &x, path);
+  free(x.report);
   moec_buf_fini(&x.plan);
   moec_buf_fini(&x.kernels);
   moec_plan_tables_fini(&t);

@@ -2,15 +2,20 @@
 #ifndef MOEC_CODEGEN_CODEGEN_H
 #define MOEC_CODEGEN_CODEGEN_H
 
+#include "codegen/report.h"
 #include "ir/ir.h"
 
 typedef struct moec_codegen_options {
   const void *stub;         /* bytes of the runtime stub */
   size_t stub_size;
-  const char *report;       /* the partition as JSON text, kept in the file; may be NULL */
+  const moec_report_input *report; /* the partition report kept in the file is made from it */
   const char *options_text; /* for `info`: the options that change the result */
   const char *dump_dir;     /* also write the emitted sources there; NULL: not */
 } moec_codegen_options;
+
+/* The partition report of |m| with what code generation knows of its kernels; *out is the caller's.
+ * Needs no C compiler. */
+moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, json_t **out) MOEC_MUST_USE;
 
 /* Emits and compiles the kernels of |m| (every function went through the fuse pass), builds the
  * plan and writes the executable |path|, whole or not at all. The C compiler is $CC, else cc. The same

@@ -353,8 +353,8 @@ static void add_outputs(flattener *c, frame *f) {
 
 static void add_symbols_and_constraints(flattener *c) {
   moec_module *m = c->m;
-  for (uint32_t i = 0; i < moec_symbol_count(m); i++)
-    MOEC_TABLE_ADD(c->t, symbols, ((moec_plan_symbol){moec_plan_str(c->t, moec_symbol_name(m, i)), 0, -1}));
+  for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++)
+    MOEC_TABLE_ADD(c->t, symbols, ((moec_plan_symbol){moec_plan_str(c->t, moec_dim_symbol_name(m, i)), 0, -1}));
   for (size_t i = 0; i < m->n_constraints; i++) {
     const moec_constraint *k = &m->constraints[i];
     moec_buf a = {0}, b = {0};

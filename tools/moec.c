@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "codegen/codegen.h"
-#include "codegen/report.h"
 #include "frontend/frontend.h"
 #include "include/plan.h"
 #include "passes/pass.h"
@@ -160,24 +159,13 @@ static moec_status *front(const arguments *a, const moec_compile_options *o, moe
   return moec_run_passes(*out, cx);
 }
 
-static moec_status *report_text(moec_module *m, const moec_pass_ctx *cx, char **out) {
-  json_t *report = NULL;
-  moec_report_input in = {.remarks = cx->remarks.lines, .n_remarks = cx->remarks.n};
-  MOEC_TRY(moec_report_build(m, &in, &report));
-  *out = json_dumps(report, JSON_COMPACT);
-  json_decref(report);
-  return *out ? NULL : moec_error(MOEC_OUT_OF_MEMORY, "writing the report");
-}
-
 static moec_status *compile_module(const arguments *a, moec_module *m, const moec_pass_ctx *cx) {
-  char *report = NULL;
-  MOEC_TRY(report_text(m, cx, &report));
+  moec_report_input report = {.remarks = cx->remarks.lines, .n_remarks = cx->remarks.n};
   moec_codegen_options o = {.stub = moec_stub_begin, .stub_size = (size_t)(moec_stub_end - moec_stub_begin)};
-  o.report = report;
+  o.report = &report;
   o.options_text = "--target cpu";
   o.dump_dir = a->dump_dir;
   moec_status *s = moec_codegen(m, &o, a->output);
-  free(report);
   for (size_t i = 0; !s && a->remarks && i < cx->remarks.n; i++) fprintf(stderr, "moec: remark: %s\n", cx->remarks.lines[i]);
   return s;
 }
@@ -226,7 +214,7 @@ static moec_status *report_of_model(const arguments *a, json_t **out) {
   MOEC_TRY(parse_options(a, &o));
   moec_status *s = front(a, &o, &cx, &m);
   moec_report_input in = {.remarks = cx.remarks.lines, .n_remarks = cx.remarks.n};
-  if (!s) s = moec_report_build(m, &in, out);
+  if (!s) s = moec_codegen_report(m, &in, out);
   moec_module_destroy(m);
   return s;
 }
