@@ -9,7 +9,7 @@
 void moec_emit_init(moec_emit *e, const moec_kernel *k, const char *symbol, moec_buf *b) {
   *e = (moec_emit){.k = k, .symbol = symbol, .b = b, .indent = 1};
   e->named = calloc(k->n_nodes + 1, sizeof *e->named);
-  e->used = calloc(moec_symbol_count(k->m) + 1, sizeof *e->used);
+  e->used = calloc(moec_dim_symbol_count(k->m) + 1, sizeof *e->used);
   e->used_buf = calloc(k->n_bufs + 1, sizeof *e->used_buf);
   if (!e->named || !e->used || !e->used_buf) moec_die_out_of_memory();
 }
@@ -137,6 +137,8 @@ static void loop_head(moec_emit *e, const moec_kstmt *st) {
   } else if (v->kind == MOEC_KVAR_BLOCK) {
     moec_emit_line(e, "for (int64_t block = begin; block < end; block += %d) {", MOEC_KERNEL_LANES);
     moec_emit_line(e, "  const int64_t lanes = moec_least(end - block, %d);", MOEC_KERNEL_LANES);
+  } else if (v->kind == MOEC_KVAR_KEY) {
+    moec_emit_line(e, "for (int64_t j = j0; j < j1; j++) {");
   } else if (v->kind == MOEC_KVAR_LANE) {
     moec_emit_line(e, "for (int64_t lane = 0; lane < lanes; lane++) {");
   } else {
@@ -180,7 +182,8 @@ static void assignment(moec_emit *e, const moec_kstmt *st) {
   moec_emit_indent(e);
   if (st->kind == MOEC_KSTMT_STORE) {
     e->used_buf[st->id] = true;
-    moec_buf_printf(e->b, "b%u[", st->id);
+    if (e->k->bufs[st->id].local) moec_buf_puts(e->b, "out[");
+    else moec_buf_printf(e->b, "b%u[", st->id);
     moec_emit_index(e, st->index);
     moec_buf_puts(e->b, "] = ");
     moec_emit_stored(e, e->k->bufs[st->id].dtype, st->e);
@@ -256,11 +259,11 @@ static void locals(moec_emit *e) {
     moec_buf_puts(&temps, t->on_stack ? "] __attribute__((aligned(64)));\n" : ");\n");
   }
   e->b = b;
-  for (uint32_t i = 0; i < moec_symbol_count(k->m); i++)
+  for (uint32_t i = 0; i < moec_dim_symbol_count(k->m); i++)
     if (e->used[i]) moec_emit_line(e, "const int64_t s%u = a->sym[%u];", i, i);
   for (uint32_t i = 0; i < k->n_bufs; i++) {
     const char *type = moec_dtype_get(k->bufs[i].dtype)->c, *c = k->bufs[i].output ? "" : "const ";
-    if (e->used_buf[i] && !k->bufs[i].data) moec_emit_line(e, "%s%s *restrict const b%u = a->buf[%u];", c, type, i, i);
+    if (e->used_buf[i] && !k->bufs[i].data && !k->bufs[i].local) moec_emit_line(e, "%s%s *restrict const b%u = a->buf[%u];", c, type, i, i);
   }
   moec_buf_puts(b, moec_buf_str(&temps));
   moec_buf_fini(&temps);
@@ -271,19 +274,30 @@ void moec_emit_c_prelude(moec_buf *b) {
   if (f) moec_buf_write(b, f->begin, f->size);
 }
 
-void moec_emit_c_kernel(moec_buf *b, const moec_kernel *k, const char *symbol) {
+void moec_emit_function(moec_buf *b, const moec_kernel *k, const char *symbol, const char *head) {
   moec_buf body = {0};
   moec_emit e;
   moec_emit_init(&e, k, symbol, &body);
-  moec_buf_printf(b, "\n/* %s: %s */\n", symbol, k->what);
   statements(&e, &k->body);
   for (uint32_t i = 0; i < k->n_bufs; i++)
     if (k->bufs[i].data && e.used_buf[i]) constant_array(b, k, symbol, i);
-  moec_buf_printf(b, "void %s(const moec_kernel_args *a, int64_t begin, int64_t end) {\n", symbol);
+  moec_buf_printf(b, "%s {\n", head);
   e.b = b;
   locals(&e);
   moec_buf_puts(b, moec_buf_str(&body));
   moec_buf_puts(b, "}\n");
   moec_buf_fini(&body);
   moec_emit_fini(&e);
+}
+
+void moec_emit_c_kernel(moec_buf *b, const moec_kernel *k, const char *symbol) {
+  moec_buf_printf(b, "\n/* %s: %s */\n", symbol, k->what);
+  if (k->attention) {
+    moec_emit_attention(b, k, symbol);
+    return;
+  }
+  moec_buf head = {0};
+  moec_buf_printf(&head, "void %s(const moec_kernel_args *a, int64_t begin, int64_t end)", symbol);
+  moec_emit_function(b, k, symbol, moec_buf_str(&head));
+  moec_buf_fini(&head);
 }

@@ -14,12 +14,19 @@ typedef struct moec_emit {
   bool *used;      /* symbols */
   bool *used_buf;  /* buffers */
   int indent;
+  bool direct;     /* symbols are read where they are used */
 } moec_emit;
 
 void moec_emit_init(moec_emit *e, const moec_kernel *k, const char *symbol, moec_buf *b);
 void moec_emit_fini(moec_emit *e);
 void moec_emit_line(moec_emit *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void moec_emit_indent(moec_emit *e);
+
+/* The statements of the kernel and, in front of them, its constant arrays, as the body of a function
+ * whose first line is |head|. */
+void moec_emit_function(moec_buf *b, const moec_kernel *k, const char *symbol, const char *head);
+/* codegen/emit_attention.c */
+void moec_emit_attention(moec_buf *b, const moec_kernel *k, const char *symbol);
 
 const char *moec_emit_ctype(moec_dtype t); /* of a local: halves are floats */
 /* emit_expr.c */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/emit_c.h"
+#include "codegen/kernel_attention.h"
 
 /* ---- literals ------------------------------------------------------------------------------- */
 
@@ -33,7 +34,7 @@ static void atom(moec_emit *e, uint32_t index) {
   moec_dim_atom a = moec_dim_get_atom(e->k->m, index);
   if (a.op == MOEC_DIM_SYMBOL) {
     e->used[a.symbol] = true;
-    moec_buf_printf(e->b, "s%u", a.symbol);
+    moec_buf_printf(e->b, e->direct ? "a->sym[%u]" : "s%u", a.symbol);
     return;
   }
   moec_buf_printf(e->b, "%s(", calls[a.op]);
@@ -83,9 +84,13 @@ void moec_emit_dim(moec_emit *e, moec_dim d) {
 /* ---- integer expressions -------------------------------------------------------------------- */
 
 void moec_emit_var(moec_emit *e, uint32_t var) {
-  static const char *const names[] = {[MOEC_KVAR_ROW] = "row", [MOEC_KVAR_BLOCK] = "block", [MOEC_KVAR_LANE] = "lane"};
+  static const char *const names[] = {
+      [MOEC_KVAR_ROW] = "row", [MOEC_KVAR_BLOCK] = "block", [MOEC_KVAR_LANE] = "lane", [MOEC_KVAR_KEY] = "j"};
+  static const char *const params[] = {
+      [MOEC_KPARAM_BATCH] = "b", [MOEC_KPARAM_HEAD] = "h", [MOEC_KPARAM_QUERY] = "i", [MOEC_KPARAM_FIRST_KEY] = "j0"};
   moec_kvar_kind kind = e->k->vars[var].kind;
-  if (kind == MOEC_KVAR_LOOP) moec_buf_printf(e->b, "c%u", var);
+  if (kind == MOEC_KVAR_PARAM) moec_buf_puts(e->b, params[e->k->vars[var].copy]);
+  else if (kind == MOEC_KVAR_LOOP) moec_buf_printf(e->b, "c%u", var);
   else moec_buf_puts(e->b, names[kind]);
 }
 

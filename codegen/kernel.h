@@ -58,7 +58,9 @@ typedef enum moec_kvar_kind {
   MOEC_KVAR_ROW,   /* the parallel index: begin .. end */
   MOEC_KVAR_BLOCK, /* the parallel index in steps of MOEC_KERNEL_LANES */
   MOEC_KVAR_LANE,  /* 0 .. min(MOEC_KERNEL_LANES, end - block) */
-  MOEC_KVAR_LOOP   /* lo .. hi */
+  MOEC_KVAR_LOOP,  /* lo .. hi */
+  MOEC_KVAR_PARAM, /* a parameter of the function: number |copy| (codegen/kernel_attention.h) */
+  MOEC_KVAR_KEY    /* loop over keys j0 .. j1, given as parameters */
 } moec_kvar_kind;
 #define MOEC_KERNEL_LANES 128
 
@@ -70,7 +72,7 @@ typedef struct moec_kvar {
 
 typedef struct moec_kbuf {
   moec_dtype dtype;
-  bool output;
+  bool output, local; /* local: the parameter |out| of an operand function */
   const moec_const *data; /* a constant array; NULL: argument number |arg| */
   uint32_t arg;
 } moec_kbuf;

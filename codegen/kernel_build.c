@@ -189,7 +189,7 @@ static const char *describe(moec_arena *a, const moec_graph *fn) {
 
 /* Rows a thread should take at least: about 20 microseconds of work, sizes taken as 256. */
 static uint32_t grain(const moec_kernel *k, moec_dim elements) {
-  uint32_t n = moec_symbol_count(k->m);
+  uint32_t n = moec_dim_symbol_count(k->m);
   int64_t sizes[64], flops = 0, rows = 1, count = 0;
   if (n > 64) return 1;
   for (uint32_t i = 0; i < n; i++) sizes[i] = 256;

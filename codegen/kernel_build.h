@@ -103,7 +103,7 @@ typedef struct moec_knest {
   size_t n_stores, cap_stores;
 } moec_knest;
 
-/* Fills k->body, temps, scratch and flops from nests below the row loop |row|. */
+/* Fills k->body, temps, scratch and flops from nests below the row loop |row|, if any. */
 void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest *nests, size_t n_nests);
 /* Whether reduction |e| reads memory in the order of |var| rather than of its own variable. */
 bool moec_kx_strided(moec_kpool *p, moec_kx e, uint32_t var);

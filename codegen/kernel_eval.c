@@ -53,7 +53,7 @@ static moec_kx constant(moec_keval *ev, moec_node n, const moec_kcoord *index) {
   uint32_t b = ev->k->n_in + ev->k->n_out;
   while (b < ev->k->n_bufs && ev->k->bufs[b].data != c) b++;
   if (b == ev->k->n_bufs)
-    MOEC_PUSH(ev->p->arena, ev->k->bufs, ev->k->n_bufs, ev->k->cap_bufs, ((moec_kbuf){t.dtype, false, c, 0}));
+    MOEC_PUSH(ev->p->arena, ev->k->bufs, ev->k->n_bufs, ev->k->cap_bufs, ((moec_kbuf){.dtype = t.dtype, .data = c}));
   moec_kcoord at = moec_kx_flatten(ev->p, index, t);
   return moec_kx_load(ev->p, b, t.dtype, at.e, at.guard);
 }

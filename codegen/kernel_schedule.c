@@ -296,15 +296,18 @@ void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest
   moec_dim one = moec_dim_const(p->m, 1), zero = moec_dim_const(p->m, 0);
   scheduler s = {.p = p, .k = k, .out = &k->body, .trips = one, .stack = zero, .var = 63};
   nest *nests = MOEC_NEW_ARRAY(p->arena, nest, n_nests);
+  uint64_t params = 0;
   k->flops = k->scratch = zero;
   for (size_t i = 0; i < n_nests; i++) {
-    nests[i] = (nest){.n_vars = from[i].n_vars + 1, .stores = from[i].stores, .n_stores = from[i].n_stores};
-    nests[i].vars[0] = moec_kx_get(p, row)->id;
-    for (uint32_t v = 0; v < from[i].n_vars; v++) nests[i].vars[v + 1] = from[i].vars[v];
+    nests[i] = (nest){.stores = from[i].stores, .n_stores = from[i].n_stores};
+    if (row.i) nests[i].vars[nests[i].n_vars++] = moec_kx_get(p, row)->id;
+    for (uint32_t v = 0; v < from[i].n_vars; v++) nests[i].vars[nests[i].n_vars++] = from[i].vars[v];
   }
+  for (uint32_t v = 0; v < p->n_vars && v < 64; v++)
+    if (p->vars[v].kind == MOEC_KVAR_PARAM) params |= UINT64_C(1) << v;
   moec_kuses_find(&s.uses, p, from, n_nests);
   s.named = MOEC_NEW_ARRAY(p->arena, bool, p->n + 64);
   s.temp = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n + 64);
   s.seen = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n + 64);
-  emit_nests(&s, nests, n_nests, 0, 0);
+  emit_nests(&s, nests, n_nests, 0, params);
 }

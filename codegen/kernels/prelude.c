@@ -12,6 +12,8 @@ typedef struct moec_kernel_args {
   int32_t *fault;     /* set to 1 where an index is out of range */
 } moec_kernel_args;
 
+typedef float moec_v8 __attribute__((vector_size(32), may_alias)); /* eight lanes */
+
 #define MOEC_INLINE static inline __attribute__((always_inline, unused))
 
 /* ---- sizes ---------------------------------------------------------------------------------- */

@@ -152,11 +152,63 @@ static const emit_case ropes[] = {
      "%6 = rope(%4, %2, %3) {pairs_in = false, pairs_out = false} : f32[B, S, 4, 8]\n%7 = concat(%6, %5) {axis = 3} : f32[B, S, 4, 24]\n", 0},
 };
 
+#define QKV(T, b, s, t, h, g, d, e)                                                                              \
+  "%1 \"q\" : " #T "[" #b ", " #s ", " #h ", " #d "], %2 \"k\" : " #T "[" #b ", " #t ", " #g ", " #d "], %3 \"v\" : " #T \
+  "[" #b ", " #t ", " #g ", " #e "]"
+#define ATT(s, c, k) "{scale = " s ", softcap = " c ", causal = " #k "}"
+
+static const emit_case attentions[] = {
+    {"attention", "B=2 S=5 T=7", "B*S*4", QKV(f32, B, S, T, 4, 4, 24, 12), "%4 \"y\"",
+     "%4 = attention(%1, %2, %3) " ATT("0x1p-2", "0x0p+0", false) " : f32[B, S, 4, 12]\n", 1e-5},
+    {"gqa causal", "B=2 S=70", "B*S*8", QKV(f32, B, S, S, 8, 2, 16, 16), "%4 \"y\", %5 \"l\"",
+     "%4, %5 = attention(%1, %2, %3) " ATT("0x1p-2", "0x0p+0", true) " : f32[B, S, 8, 16], f32[B, S, 8]\n", 1e-5},
+    {"causal T > S", "B=2 S=9 T=150", "B*S*2", QKV(f32, B, S, T, 2, 1, 7, 5), "%4 \"y\"",
+     "%4 = attention(%1, %2, %3) " ATT("0x1p-2", "0x0p+0", true) " : f32[B, S, 2, 5]\n", 1e-5},
+    {"causal T < S", "B=2 S=40 T=9", "B*S*2", QKV(f32, B, S, T, 2, 2, 7, 9), "%4 \"y\", %5 \"l\"",
+     "%4, %5 = attention(%1, %2, %3) " ATT("0x1p-2", "0x0p+0", true) " : f32[B, S, 2, 9], f32[B, S, 2]\n", 1e-5},
+    {"decode", "B=2 S=1 T=150", "B*S*8", QKV(f32, B, S, T, 8, 2, 64, 64), "%4 \"y\"",
+     "%4 = attention(%1, %2, %3) " ATT("0x1p-3", "0x0p+0", true) " : f32[B, S, 8, 64]\n", 1e-5},
+    {"decode many heads", "B=2 S=1 T=150", "B*S*12", QKV(f32, B, S, T, 12, 1, 64, 64), "%4 \"y\"",
+     "%4 = attention(%1, %2, %3) " ATT("0x1p-3", "0x0p+0", true) " : f32[B, S, 12, 64]\n", 1e-5},
+    {"wide heads", "B=1 S=33 T=40", "B*S*2", QKV(f32, B, S, T, 2, 2, 192, 128), "%4 \"y\"",
+     "%4 = attention(%1, %2, %3) " ATT("0x1p-4", "0x0p+0", true) " : f32[B, S, 2, 128]\n", 1e-5},
+    {"softcap sink", "B=2 S=20", "B*S*4", QKV(f32, B, S, S, 4, 2, 24, 12) ", %5 \"s\" : f32[4]", "%4 \"y\", %6 \"l\"",
+     "%4, %6 = attention(%1, %2, %3, _, %5) " ATT("0x1p+0", "0x1.8p+1", true) " : f32[B, S, 4, 12], f32[B, S, 4]\n", 1e-5},
+    {"bf16 attention", "B=2 S=40", "B*S*4", QKV(bf16, B, S, S, 4, 2, 24, 12), "%4 \"y\"",
+     "%4 = attention(%1, %2, %3) " ATT("0x1p-2", "0x0p+0", true) " : bf16[B, S, 4, 12]\n", 0},
+    {"f16 attention", "B=2 S=40", "B*S*4", QKV(f16, B, S, S, 4, 2, 24, 12), "%4 \"y\"",
+     "%4 = attention(%1, %2, %3) " ATT("0x1p-2", "0x0p+0", true) " : f16[B, S, 4, 12]\n", 0},
+    {"added mask", "B=2 S=20 T=90", "B*S*4", QKV(f32, B, S, T, 4, 2, 24, 12) ", %5 \"m\" : f32[B, 1, S, T]", "%4 \"y\"",
+     "%4 = attention(%1, %2, %3, %5) " ATT("0x1p-2", "0x0p+0", false) " : f32[B, S, 4, 12]\n", 1e-5},
+    {"added mask by head", "B=2 S=20 T=90", "B*S*4", QKV(f32, B, S, T, 4, 2, 24, 12) ", %5 \"m\" : f32[1, 4, 1, T]", "%4 \"y\"",
+     "%4 = attention(%1, %2, %3, %5) " ATT("0x1p-2", "0x0p+0", false) " : f32[B, S, 4, 12]\n", 1e-5},
+    {"bool mask", "B=2 S=20 T=90", "B*S*4", QKV(f32, B, S, T, 4, 2, 24, 12) ", %5 \"m\" : bool[B, 1, 1, T]", "%4 \"y\"",
+     "%4 = attention(%1, %2, %3, %5) " ATT("0x1p-2", "0x0p+0", true) " : f32[B, S, 4, 12]\n", 1e-5},
+    {"hidden rows", "B=2 S=20", "B*S*4", QKV(f32, B, S, S, 4, 2, 24, 12) ", %5 \"m\" : bool[B, 1, S, 1]", "%4 \"y\", %6 \"l\"",
+     "%4, %6 = attention(%1, %2, %3, %5) " ATT("0x1p-2", "0x0p+0", true) " : f32[B, S, 4, 12], f32[B, S, 4]\n", 1e-5},
+    {"window", "B=2 S=100 T=170", "B*S*4", QKV(f32, B, S, T, 4, 2, 24, 12) ", %5 \"p\" : bool[B, T]", "%4 \"y\"",
+     "%6 = iota() {dtype = i64, shape = [B, 1, S, T], axis = 2} : i64[B, 1, S, T]\n"
+     "%7 = iota() {dtype = i64, shape = [B, 1, S, T], axis = 3} : i64[B, 1, S, T]\n"
+     "%8 = size() {value = T - S} : i64[]\n%9 = broadcast(%8) {shape = [B, 1, S, T], map = []} : i64[B, 1, S, T]\n"
+     "%10 = add(%6, %9) : i64[B, 1, S, T]\n%11 = le(%7, %10) : bool[B, 1, S, T]\n%12 = sub(%10, %7) : i64[B, 1, S, T]\n"
+     "%13 = const() {data = i64[] [16]} : i64[]\n%14 = broadcast(%13) {shape = [B, 1, S, T], map = []} : i64[B, 1, S, T]\n"
+     "%15 = lt(%12, %14) : bool[B, 1, S, T]\n%16 = and(%11, %15) : bool[B, 1, S, T]\n"
+     "%17 = broadcast(%5) {shape = [B, 1, S, T], map = [0, 3]} : bool[B, 1, S, T]\n%18 = and(%16, %17) : bool[B, 1, S, T]\n"
+     "%4 = attention(%1, %2, %3, %18) " ATT("0x1p-2", "0x0p+0", false) " : f32[B, S, 4, 12]\n", 1e-5},
+    {"moved operands", "B=2 P=11 S=6", "B*S*4", "%1 \"q\" : f32[B, 4, S, 24], %2 \"k\" : f32[B, 2, P, 24], %3 \"n\" : f32[B, 2, S, 24], %4 \"v\" : f32[B, P + S, 24]", "%10 \"y\"",
+     "%5 = transpose(%1) {perm = [0, 2, 1, 3]} : f32[B, S, 4, 24]\n%6 = concat(%2, %3) {axis = 2} : f32[B, 2, P + S, 24]\n"
+     "%7 = transpose(%6) {perm = [0, 2, 1, 3]} : f32[B, P + S, 2, 24]\n%8 = reshape(%4) {shape = [B, P + S, 2, 12]} : f32[B, P + S, 2, 12]\n"
+     "%9 = attention(%5, %7, %8) " ATT("0x1p-2", "0x0p+0", true) " : f32[B, S, 4, 12]\n%10 = reshape(%9) {shape = [B, S, 48]} : f32[B, S, 48]\n", 1e-5},
+    {"nan", "B=2 S=20", "B*S*2", "%1 \"nan\" : f32[B, S, 2, 3], %2 \"k\" : f32[B, S, 2, 3], %3 \"v\" : f32[B, S, 2, 8]", "%4 \"y\"",
+     "%4 = attention(%1, %2, %3) " ATT("0x1p-2", "0x0p+0", true) " : f32[B, S, 2, 8]\n", 1e-5},
+};
+
 #define TABLE_TEST(table) \
   START_TEST(test_##table) { emit_check_all(table, sizeof table / sizeof *table); } END_TEST
 TABLE_TEST(pointwise)
 TABLE_TEST(moves)
 TABLE_TEST(reduces)
 TABLE_TEST(ropes)
+TABLE_TEST(attentions)
 
-UNIT_MAIN("emit", test_pointwise, test_moves, test_reduces, test_ropes)
+UNIT_MAIN("emit", test_pointwise, test_moves, test_reduces, test_ropes, test_attentions)
