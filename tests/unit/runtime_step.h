@@ -95,9 +95,12 @@ static inline void step_run_all(one_step *s) {
   *s = first;
 }
 
+/* Frees what a run gave; the step can be run again. */
 static inline void step_fini(one_step *s) {
   for (uint32_t i = 0; i < s->n_out; i++) {
-    if (s->out[i].data) moec_tensor_fini(&s->out[i]);
+    moec_tensor done = s->out[i];
+    s->out[i].data = NULL;
+    moec_tensor_fini(&done);
   }
 }
 
