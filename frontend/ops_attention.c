@@ -198,19 +198,37 @@ static moec_status *read_mask(moec_onnx *n, const moec_value *qkv, moec_value *m
   return moec_builder_end(b);
 }
 
-/* ONNX aligns causal masks at the first query and key, the composite at the last ones: they differ where the
- * lengths may. Then the mask says it. */
-static void causal_as_mask(moec_onnx *n, moec_dim s, moec_dim t, moec_value *mask) {
+/* |mask| and |on|, either of which may be absent. */
+static void hide_where_not(moec_onnx *n, moec_value on, moec_value *mask) {
   moec_builder *b = n->b;
-  moec_dim dims[4] = {moec_dim_const(n->m, 1), moec_dim_const(n->m, 1), s, t};
-  moec_value on = moec_b_binary(b, MOEC_OP_LE, moec_b_iota(b, MOEC_I64, 4, dims, 3),
-                                moec_b_iota(b, MOEC_I64, 4, dims, 2));
   if (!mask->i)
     *mask = on;
   else if (moec_b_ty(b, *mask).dtype == MOEC_BOOL)
     *mask = moec_b_binary(b, MOEC_OP_AND, *mask, on);
   else
     *mask = moec_b_select(b, on, *mask, moec_like(b, *mask, -INFINITY));
+}
+
+/* Key j is visible to query i where i - left <= j <= i + right; a causal mask has right = 0. ONNX aligns these at
+ * the first query and key, the composite its causal mask at the last ones: it can say so only where the lengths are
+ * equal, and the mask has the rest. */
+static void apply_window(moec_onnx *n, moec_dim s, moec_dim t, moec_attrs_ATTENTION *a,
+                         moec_value *mask) {
+  moec_builder *b = n->b;
+  int64_t left = moec_attr_int(n, "left_window_size", -1);
+  int64_t right = moec_attr_int(n, "is_causal", 0) ? 0 : moec_attr_int(n, "right_window_size", -1);
+  a->causal = right == 0 && moec_dim_eq(s, t);
+  if (left < 0 && (right < 0 || a->causal)) return;
+  moec_dim dims[4] = {moec_dim_const(n->m, 1), moec_dim_const(n->m, 1), s, t};
+  moec_value query = moec_b_iota(b, MOEC_I64, 4, dims, 2),
+             key = moec_b_iota(b, MOEC_I64, 4, dims, 3);
+  moec_value ahead = moec_b_binary(b, MOEC_OP_SUB, key, query);
+  if (right >= 0 && !a->causal)
+    hide_where_not(n, moec_b_binary(b, MOEC_OP_LE, ahead, moec_b_scalar_i(b, MOEC_I64, right)),
+                   mask);
+  if (left >= 0)
+    hide_where_not(n, moec_b_binary(b, MOEC_OP_GE, ahead, moec_b_scalar_i(b, MOEC_I64, -left)),
+                   mask);
 }
 
 static moec_status *read_scale(moec_onnx *n, moec_value q, moec_attrs_ATTENTION *a) {
@@ -241,10 +259,7 @@ IMPORTER(attention) {
   for (int i = 1; i < 3; i++)
     moec_same_size(n, moec_b_dim(b, in[0], 0), moec_b_dim(b, in[i], 0), "attention: batch sizes");
   if (in[3].i) MOEC_TRY(read_mask(n, in, &in[3]));
-  if (moec_attr_int(n, "is_causal", 0)) {
-    a.causal = moec_dim_eq(s, t);
-    if (!a.causal) causal_as_mask(n, s, t, &in[3]);
-  }
+  apply_window(n, s, t, &a, &in[3]);
   moec_value y = moec_b_op(b, MOEC_OP_ATTENTION, &a, in[3].i ? 4 : 3, in, 1);
   if (whole.rank == 4) return moec_onnx_result(n, moec_b_transpose(b, y, (int64_t[]){0, 2, 1, 3}));
   moec_dim dims[3] = {whole.dims[0], s,

@@ -148,11 +148,12 @@ IMPORTER(pow) {
   return moec_onnx_result(n, moec_b_cast(n->b, y, t));
 }
 
+/* Floats need fmod before opset 28. */
 IMPORTER(mod) {
   moec_value in[2];
   bool fmod_form = moec_attr_int(n, "fmod", 0) != 0;
   MOEC_TRY(moec_onnx_operands(n, 2, 2, in));
-  if (!fmod_form && moec_dtype_is_float(moec_b_ty(n->b, in[0]).dtype))
+  if (!fmod_form && n->opset < 28 && moec_dtype_is_float(moec_b_ty(n->b, in[0]).dtype))
     return moec_onnx_bad(n, "expected fmod = 1 for floats, got 0");
   return moec_onnx_result(n,
                           moec_b_binary(n->b, fmod_form ? MOEC_OP_REM : MOEC_OP_MOD, in[0], in[1]));
