@@ -73,8 +73,8 @@ void moec_onnx_out_content(moec_onnx *n, uint32_t i, moec_dtype t, uint32_t rank
 moec_entry *moec_scope_of(const moec_onnx *n, const char *name);
 /* The end of most importers: result 0, and the builder's error. */
 moec_status *moec_onnx_result(moec_onnx *n, moec_value v) MOEC_MUST_USE;
-moec_status *moec_onnx_unsupported(moec_onnx *n, const char *fmt, ...) MOEC_PRINTF(2, 3);
-moec_status *moec_onnx_bad(moec_onnx *n, const char *fmt, ...) MOEC_PRINTF(2, 3);
+moec_status *moec_onnx_unsupported(moec_onnx *n, const char *fmt, ...) MOEC_PRINTF(2, 3) MOEC_NEVER_NULL;
+moec_status *moec_onnx_bad(moec_onnx *n, const char *fmt, ...) MOEC_PRINTF(2, 3) MOEC_NEVER_NULL;
 
 /* ---- attributes --------------------------------------------------------------------------- */
 

@@ -198,7 +198,7 @@ static void check_attention(const config *c, uint32_t seed) {
   moec_add_output(b.g, "y", y);
   moec_add_output(b.g, "lse", moec_out(b.g, moec_def(b.g, y), 1));
   UNIT_OK(moec_interp_run(m, (moec_fn){1}, given, n, out, 2, NULL));
-  double want[512], lse[128];
+  double want[512] = {0}, lse[128] = {0};
   int64_t rows = 0;
   for (int64_t bi = 0; bi < c->b; bi++)
     for (int64_t i = 0; i < c->s; i++)
