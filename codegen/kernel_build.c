@@ -66,11 +66,12 @@ static moec_status *refine(builder *b) {
       moec_kgroup *g = &b->space.groups[i];
       if (!g->merge || !(g->vars & vars)) continue;
       g->merge = next_merge(g->merge, g->n_axes);
+      moec_kgroup_reset(b->m, g);
       again = true;
     }
     if (!again) break;
   }
-  for (int tries = 0; tries < 2 && moec_kspace_cut(&b->space, &b->pool, &b->loops); tries++) MOEC_TRY(evaluate(b));
+  for (int tries = 0; tries < 8 && moec_kspace_cut(&b->space, &b->pool, &b->loops); tries++) MOEC_TRY(evaluate(b));
   return NULL;
 }
 

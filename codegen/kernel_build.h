@@ -110,18 +110,25 @@ bool moec_kx_strided(moec_kpool *p, moec_kx e, uint32_t var);
 
 /* ---- the iteration space (kernel_space.c) --------------------------------------------------- */
 
-/* Where a column axis is cut: [cuts[i], cuts[i+1]) are separate loops, in which a condition on the
- * coordinate has one value. With modulus m a loop handles coordinates m*u, m*u + 1, ... together. */
+/* One loop over columns. [cuts[i], cuts[i+1]) are separate loops, in which a condition on the
+ * coordinate has one value. With modulus m an iteration handles coordinates m*u, m*u + 1, ... */
 #define MOEC_MAX_CUTS 8
-typedef struct moec_kcuts { uint32_t n; moec_dim at[MOEC_MAX_CUTS]; int64_t modulus; } moec_kcuts;
+typedef struct moec_kaxis {
+  moec_dim size;
+  uint32_t axis; /* the merged axis it belongs to, alone or as one digit of its coordinate */
+  uint32_t n_cuts;
+  moec_dim cuts[MOEC_MAX_CUTS];
+  int64_t modulus; /* 1: none */
+} moec_kaxis;
 
-/* Outputs of equal column shape. Adjacent axes i and i+1 are one loop where bit i of |merge| is
- * set; |cuts| belong to the axes so merged. */
+/* Outputs of equal column shape. Adjacent axes i and i+1 are merged where bit i of |merge| is set;
+ * a merged axis is one loop, or several where its coordinate is taken apart (a reshape of [H, D] to [H*D]). */
 typedef struct moec_kgroup {
   uint32_t n_axes;
   moec_dim axes[MOEC_MAX_RANK]; /* sizes; those of size 1 left out */
   uint32_t merge;
-  moec_kcuts cuts[MOEC_MAX_RANK];
+  uint32_t n_loops;
+  moec_kaxis loops[MOEC_MAX_RANK];
   uint64_t vars; /* result: the variables of its loops */
 } moec_kgroup;
 
@@ -144,9 +151,14 @@ typedef struct moec_kloops {
 
 /* Row axes and groups for |rows|; false when some output's shape does not begin with |rows| rows. */
 bool moec_kspace_init(moec_kspace *s, moec_arena *a, const moec_graph *fn, moec_dim rows);
+/* One loop for each merged axis. */
+void moec_kgroup_reset(moec_module *m, moec_kgroup *g);
+/* The variable lo .. hi of loop |k|. */
+moec_kx moec_kloop_var(moec_kpool *p, const moec_kgroup *g, uint32_t k, moec_dim lo, moec_dim hi);
 /* Evaluates all outputs over the space. */
 void moec_kspace_eval(moec_kspace *s, moec_keval *ev, moec_kloops *out);
-/* Cuts the axes where conditions of |loops| change; true when there is a new cut. */
+/* Cuts and splits loops where what was evaluated asks for it; true when something changed
+ * (kernel_cut.c). */
 bool moec_kspace_cut(moec_kspace *s, moec_kpool *p, const moec_kloops *loops);
 
 /* How often and where an expression is used (kernel_uses.c). */

@@ -1,5 +1,4 @@
-/* The iteration space: rows in parallel, below them loops over column axes, cut where conditions
- * change. */
+/* The iteration space: rows in parallel, below them loops over column axes. */
 #include <string.h>
 
 #include "codegen/kernel_build.h"
@@ -24,6 +23,16 @@ static bool same_axes(const moec_kgroup *a, const moec_kgroup *b) {
   return true;
 }
 
+void moec_kgroup_reset(moec_module *m, moec_kgroup *g) {
+  g->n_loops = 0;
+  for (uint32_t i = 0; i < g->n_axes; i++) {
+    bool joined = i > 0 && (g->merge >> (i - 1) & 1);
+    moec_kaxis *last = &g->loops[g->n_loops - joined];
+    if (joined) last->size = moec_dim_mul(m, last->size, g->axes[i]);
+    else *last = (moec_kaxis){.size = g->axes[i], .axis = g->n_loops++, .modulus = 1};
+  }
+}
+
 bool moec_kspace_init(moec_kspace *s, moec_arena *a, const moec_graph *fn, moec_dim rows) {
   *s = (moec_kspace){.row_kind = MOEC_KVAR_ROW, .rows = rows};
   s->group_of = MOEC_NEW_ARRAY(a, uint32_t, fn->n_outputs);
@@ -37,6 +46,7 @@ bool moec_kspace_init(moec_kspace *s, moec_arena *a, const moec_graph *fn, moec_
     for (uint32_t i = (uint32_t)n; i < t.rank; i++)
       if (!moec_dim_is(fn->m, t.dims[i], 1)) g.axes[g.n_axes++] = t.dims[i];
     g.merge = g.n_axes ? (1u << (g.n_axes - 1)) - 1 : 0;
+    moec_kgroup_reset(fn->m, &g);
     uint32_t k = 0;
     while (k < s->n_groups && !same_axes(&s->groups[k], &g)) k++;
     if (k == s->n_groups) {
@@ -56,9 +66,7 @@ typedef struct cursor {
   moec_keval *ev;
   moec_kloops *out;
   uint32_t group;
-  uint32_t n_loops;
-  moec_dim sizes[MOEC_MAX_RANK]; /* of the merged axes */
-  moec_kx at[MOEC_MAX_RANK];     /* coordinates of the merged axes */
+  moec_kx at[MOEC_MAX_RANK]; /* coordinates in the loops */
   uint32_t n_vars, vars[MOEC_MAX_RANK];
 } cursor;
 
@@ -73,7 +81,17 @@ static moec_knest *nest_for(cursor *c) {
   return &l->nests[l->n_nests - 1];
 }
 
-/* The full index of output |o|: rows, then the axes of each merged loop. */
+/* The coordinate in a merged axis, from those of its loops. */
+static moec_kx merged_coordinate(cursor *c, uint32_t axis) {
+  moec_kpool *p = c->ev->p;
+  const moec_kgroup *g = &c->s->groups[c->group];
+  moec_kx at = moec_kx_i64(p, 0);
+  for (uint32_t i = 0; i < g->n_loops; i++)
+    if (g->loops[i].axis == axis) at = moec_kx_add(p, moec_kx_scale(p, at, g->loops[i].size), c->at[i]);
+  return at;
+}
+
+/* The full index of output |o|: rows, then the axes that each merged axis stands for. */
 static void output_index(cursor *c, size_t o, moec_kcoord *index) {
   moec_kpool *p = c->ev->p;
   moec_type_info t = moec_ty(c->ev->fn, c->ev->fn->outputs[o]);
@@ -81,10 +99,10 @@ static void output_index(cursor *c, size_t o, moec_kcoord *index) {
   moec_kx row = c->out->row;
   if (c->s->row_kind == MOEC_KVAR_BLOCK)
     row = moec_kx_add(p, row, moec_kx_var(p, MOEC_KVAR_LANE, moec_dim_const(p->m, 0), moec_dim_const(p->m, MOEC_KERNEL_LANES), 0));
-  uint32_t rows = c->s->row_axes[o], axis = 0, loop = 0;
+  uint32_t rows = c->s->row_axes[o], axis = 0, merged = 0;
   moec_kx_unflatten(p, (moec_kcoord){row, {0}}, (moec_type_info){t.dtype, rows, t.dims}, index);
   for (uint32_t i = rows; i < t.rank;) {
-    uint32_t end = i; /* axes i .. end are one loop; those of size 1 may stand between them */
+    uint32_t end = i; /* axes i .. end are merged; those of size 1 may stand between them */
     if (moec_dim_is(p->m, t.dims[i], 1)) {
       index[i++] = (moec_kcoord){moec_kx_i64(p, 0), {0}};
       continue;
@@ -94,7 +112,7 @@ static void output_index(cursor *c, size_t o, moec_kcoord *index) {
       more = axis + 1 < g->n_axes && (g->merge >> axis & 1);
       axis++;
     }
-    moec_kx_unflatten(p, (moec_kcoord){c->at[loop++], {0}}, (moec_type_info){t.dtype, end - i, t.dims + i}, index + i);
+    moec_kx_unflatten(p, (moec_kcoord){merged_coordinate(c, merged++), {0}}, (moec_type_info){t.dtype, end - i, t.dims + i}, index + i);
     i = end;
   }
 }
@@ -112,31 +130,34 @@ static void eval_outputs(cursor *c) {
   }
 }
 
-/* Goes through the pieces of merged axis |axis| and of those inside it. */
-static void pieces(cursor *c, uint32_t axis) {
+/* Goes through the pieces of loop |k| and of those inside it. */
+static void pieces(cursor *c, uint32_t k) {
   moec_kpool *p = c->ev->p;
   moec_kgroup *g = &c->s->groups[c->group];
-  if (axis == c->n_loops) {
+  if (k == g->n_loops) {
     eval_outputs(c);
     return;
   }
-  const moec_kcuts *cuts = &g->cuts[axis];
-  int64_t modulus = cuts->modulus > 1 ? cuts->modulus : 1;
-  moec_dim mod = moec_dim_const(p->m, modulus), lo = moec_dim_const(p->m, 0);
-  uint32_t copy = 0; /* axes of one size outside this one */
-  for (uint32_t i = 0; i < axis; i++) copy += moec_dim_eq(c->sizes[i], c->sizes[axis]);
-  for (uint32_t i = 0; i <= cuts->n; i++) {
-    moec_dim hi = i < cuts->n ? cuts->at[i] : c->sizes[axis];
-    moec_kx var = moec_kx_var(p, MOEC_KVAR_LOOP, moec_dim_floordiv(p->m, lo, mod), moec_dim_floordiv(p->m, hi, mod), copy);
+  const moec_kaxis *x = &g->loops[k];
+  moec_dim mod = moec_dim_const(p->m, x->modulus), lo = moec_dim_const(p->m, 0);
+  for (uint32_t i = 0; i <= x->n_cuts; i++) {
+    moec_dim hi = i < x->n_cuts ? x->cuts[i] : x->size;
+    moec_kx var = moec_kloop_var(p, g, k, moec_dim_floordiv(p->m, lo, mod), moec_dim_floordiv(p->m, hi, mod));
     c->vars[c->n_vars++] = moec_kx_get(p, var)->id;
     g->vars |= moec_kx_get(p, var)->vars;
-    for (int64_t r = 0; r < modulus; r++) {
-      c->at[axis] = moec_kx_add(p, moec_kx_scale(p, var, mod), moec_kx_i64(p, r));
-      pieces(c, axis + 1);
+    for (int64_t r = 0; r < x->modulus; r++) {
+      c->at[k] = moec_kx_add(p, moec_kx_scale(p, var, mod), moec_kx_i64(p, r));
+      pieces(c, k + 1);
     }
     c->n_vars--;
     lo = hi;
   }
+}
+
+moec_kx moec_kloop_var(moec_kpool *p, const moec_kgroup *g, uint32_t k, moec_dim lo, moec_dim hi) {
+  uint32_t copy = 0; /* loops of one size outside this one */
+  for (uint32_t i = 0; i < k; i++) copy += moec_dim_eq(g->loops[i].size, g->loops[k].size);
+  return moec_kx_var(p, MOEC_KVAR_LOOP, lo, hi, copy);
 }
 
 void moec_kspace_eval(moec_kspace *s, moec_keval *ev, moec_kloops *out) {
@@ -146,11 +167,6 @@ void moec_kspace_eval(moec_kspace *s, moec_keval *ev, moec_kloops *out) {
   for (uint32_t k = 0; k < s->n_groups; k++) {
     moec_kgroup *g = &s->groups[k];
     cursor c = {.s = s, .ev = ev, .out = out, .group = k};
-    for (uint32_t i = 0; i < g->n_axes; i++) {
-      bool joined = i > 0 && (g->merge >> (i - 1) & 1);
-      if (joined) c.sizes[c.n_loops - 1] = moec_dim_mul(p->m, c.sizes[c.n_loops - 1], g->axes[i]);
-      else c.sizes[c.n_loops++] = g->axes[i];
-    }
     g->vars = 0;
     if (s->row_kind == MOEC_KVAR_BLOCK) { /* rows themselves are the only columns */
       moec_kx lane = moec_kx_var(p, MOEC_KVAR_LANE, zero, moec_dim_const(p->m, MOEC_KERNEL_LANES), 0);
@@ -158,107 +174,4 @@ void moec_kspace_eval(moec_kspace *s, moec_keval *ev, moec_kloops *out) {
     }
     pieces(&c, 0);
   }
-}
-
-/* ---- cuts ----------------------------------------------------------------------------------- */
-
-static bool nonneg(moec_module *m, moec_dim d) { return moec_dim_known(d) && moec_dim_is_nonneg(m, d); }
-
-/* Inserts |at| where it has a place between the others, proved for all sizes. */
-static bool add_cut(moec_module *m, moec_kcuts *c, moec_dim at, moec_dim size) {
-  uint32_t i = 0;
-  if (c->n == MOEC_MAX_CUTS || c->modulus > 1 || moec_dim_is(m, at, 0) || moec_dim_eq(at, size)) return false;
-  if (!nonneg(m, at) || !nonneg(m, moec_dim_sub(m, size, at))) return false;
-  while (i < c->n && nonneg(m, moec_dim_sub(m, at, c->at[i]))) {
-    if (moec_dim_eq(at, c->at[i])) return false;
-    i++;
-  }
-  if (i < c->n && !nonneg(m, moec_dim_sub(m, c->at[i], at))) return false;
-  memmove(c->at + i + 1, c->at + i, (c->n - i) * sizeof *c->at);
-  c->at[i] = at;
-  c->n++;
-  return true;
-}
-
-typedef struct cutter {
-  moec_kpool *p;
-  moec_kx var;
-  moec_dim size;
-  moec_kcuts *cuts;
-  bool *seen;
-  bool changed;
-} cutter;
-
-/* The condition |op| on a - b, where a - b is var + rest or rest - var: its truth changes at one coordinate
- * (at two for equality). */
-static void cut_at(cutter *c, moec_op op, moec_kx difference) {
-  moec_kpool *p = c->p;
-  moec_dim coeff = moec_kx_coeff(p, difference, c->var);
-  bool up = moec_dim_is(p->m, coeff, 1);
-  if (!up && !moec_dim_is(p->m, coeff, -1)) return;
-  const moec_kx_node *rest = moec_kx_get(p, moec_kx_sub(p, difference, moec_kx_scale(p, c->var, coeff)));
-  if (rest->kind != MOEC_KX_SUM || rest->n_args) return;
-  moec_dim one = moec_dim_const(p->m, 1);
-  moec_dim zero_at = up ? moec_dim_sub(p->m, moec_dim_const(p->m, 0), rest->dim) : rest->dim; /* a == b there */
-  bool equality = op == MOEC_OP_EQ || op == MOEC_OP_NE;
-  bool before = equality || (up ? op == MOEC_OP_LT || op == MOEC_OP_GE : op == MOEC_OP_GT || op == MOEC_OP_LE);
-  bool after = equality || !before;
-  if (before) c->changed |= add_cut(p->m, c->cuts, zero_at, c->size);
-  if (after) c->changed |= add_cut(p->m, c->cuts, moec_dim_add(p->m, zero_at, one), c->size);
-}
-
-/* Conditions on coordinate mod m: one loop iteration handles m of them. */
-static void cut_modulus(cutter *c, moec_kx difference) {
-  moec_kpool *p = c->p;
-  moec_kx_node d = *moec_kx_get(p, difference);
-  for (uint32_t i = 0; i < (d.kind == MOEC_KX_SUM ? d.n_args : 1); i++) {
-    const moec_kx_node *a = d.kind == MOEC_KX_SUM ? moec_kx_get(p, d.args[i]) : &d;
-    int64_t m, size;
-    if (a->kind != MOEC_KX_MOD || !moec_kx_eq(a->args[0], c->var) || c->cuts->n || c->cuts->modulus > 1) continue;
-    if (!moec_dim_is_const(p->m, a->dim, &m) || m > 4) continue;
-    bool even = moec_dim_is_const(p->m, c->size, &size) ? size % m == 0 : moec_dim_known(moec_dim_exact_div(p->m, c->size, a->dim));
-    if (!even) continue;
-    c->cuts->modulus = m;
-    c->changed = true;
-  }
-}
-
-static void find_cuts(cutter *c, moec_kx e) {
-  moec_kx_node n = *moec_kx_get(c->p, e);
-  if (!(n.vars & moec_kx_get(c->p, c->var)->vars) || c->seen[e.i] || n.kind == MOEC_KX_REDUCE) return;
-  c->seen[e.i] = true;
-  if (n.kind == MOEC_KX_APPLY && moec_op_cls(n.op) == MOEC_CLASS_COMPARE && moec_kx_ranged(c->p, n.args[0]) &&
-      moec_kx_ranged(c->p, n.args[1])) {
-    moec_kx difference = moec_kx_sub(c->p, n.args[0], n.args[1]);
-    cut_at(c, n.op, difference);
-    cut_modulus(c, difference);
-  }
-  for (uint32_t i = 0; i < n.n_args; i++) find_cuts(c, n.args[i]);
-}
-
-bool moec_kspace_cut(moec_kspace *s, moec_kpool *p, const moec_kloops *loops) {
-  bool changed = false;
-  size_t n_nodes = p->n + 4096; /* differences are new expressions, but not looked at */
-  for (uint32_t k = 0; k < s->n_groups; k++) {
-    moec_kgroup *g = &s->groups[k];
-    moec_dim size = {0};
-    uint32_t loop = 0, copy;
-    moec_dim sizes[MOEC_MAX_RANK];
-    for (uint32_t i = 0; i < g->n_axes; i++) {
-      bool joins = i + 1 < g->n_axes && (g->merge >> i & 1);
-      size = moec_dim_known(size) ? moec_dim_mul(p->m, size, g->axes[i]) : g->axes[i];
-      if (joins) continue;
-      copy = 0;
-      for (uint32_t b = 0; b < loop; b++) copy += moec_dim_eq(sizes[b], size);
-      cutter c = {.p = p, .size = size, .cuts = &g->cuts[loop], .seen = MOEC_NEW_ARRAY(p->arena, bool, n_nodes)};
-      bool whole = g->cuts[loop].n == 0 && g->cuts[loop].modulus <= 1; /* an axis is cut once */
-      c.var = moec_kx_var(p, MOEC_KVAR_LOOP, moec_dim_const(p->m, 0), size, copy);
-      for (size_t w = 0; whole && w < loops->n_nests; w++)
-        for (size_t t = 0; t < loops->nests[w].n_stores; t++) find_cuts(&c, loops->nests[w].stores[t].value);
-      changed |= c.changed;
-      sizes[loop++] = size;
-      size = (moec_dim){0};
-    }
-  }
-  return changed;
 }

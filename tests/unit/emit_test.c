@@ -146,6 +146,14 @@ static const emit_case ropes[] = {
      "%5 = rope(%1, %2, %3) {pairs_in = true, pairs_out = true} : f32[B, S, 4, 16]\n%6 = reshape(%5) {shape = [B, S, 64]} : f32[B, S, 64]\n", 0},
     {"norm rope", "B=2 S=3", "B*S", "%1 \"x\" : bf16[B, S, 4, 16], %2 \"c\" : bf16[B, S, 1, 8], %3 \"s\" : bf16[B, S, 1, 8], %4 \"w\" : bf16[16]", "%6 \"y\"",
      "%5 = rms_norm(%1, %4) " F32_EPS " : bf16[B, S, 4, 16]\n%6 = rope(%5, %2, %3) {pairs_in = false, pairs_out = false} : bf16[B, S, 4, 16]\n", 1.0 / 40},
+    {"head norm flat", "B=2 S=3", "B*S", "%1 \"x\" : f32[B, S, 4, 24], %2 \"w\" : f32[24], %3 \"z\" : f32[B, S, 96]", "%7 \"y\"",
+     "%4 = rms_norm(%1, %2) " F32_EPS " : f32[B, S, 4, 24]\n%5 = reshape(%4) {shape = [B, S, 96]} : f32[B, S, 96]\n"
+     "%6 = sigmoid(%3) : f32[B, S, 96]\n%7 = mul(%5, %6) : f32[B, S, 96]\n", 0},
+    {"rope flat", "B=2 S=3 H=5", "B*S", "%1 \"x\" : f32[B, S, H, 16], %2 \"c\" : f32[B, S, 1, 8], %3 \"s\" : f32[B, S, 1, 8]", "%6 \"y\"",
+     "%5 = rope(%1, %2, %3) {pairs_in = false, pairs_out = false} : f32[B, S, H, 16]\n%6 = reshape(%5) {shape = [B, S, 16*H]} : f32[B, S, 16*H]\n", 0},
+    {"repeat heads", "B=2 S=3", "B*S", "%1 \"x\" : f32[B, S, 2, 24]", "%4 \"y\"",
+     "%2 = broadcast(%1) {shape = [B, S, 2, 3, 24], map = [0, 1, 2, 4]} : f32[B, S, 2, 3, 24]\n"
+     "%3 = reshape(%2) {shape = [B, S, 6, 24]} : f32[B, S, 6, 24]\n%4 = neg(%3) : f32[B, S, 6, 24]\n", 0},
     {"partial rope", "B=2 S=3", "B*S*4", "%1 \"x\" : f32[B, S, 4, 24], %2 \"c\" : f32[B, S, 1, 4], %3 \"s\" : f32[B, S, 1, 4]", "%7 \"y\"",
      "%4 = slice(%1) {start = [0, 0, 0, 0], size = [B, S, 4, 8], step = [1, 1, 1, 1]} : f32[B, S, 4, 8]\n"
      "%5 = slice(%1) {start = [0, 0, 0, 8], size = [B, S, 4, 16], step = [1, 1, 1, 1]} : f32[B, S, 4, 16]\n"
