@@ -262,7 +262,7 @@ static moec_status *do_call(flattener *c, frame *f, moec_node n) {
   const char *name = moec_sym_str(c->m, inner.g->name);
   bool mixes = strncmp(name, "attention", 9) == 0 || strncmp(name, "mixer", 5) == 0;
   if (mixes || c->n_blocks == 0) c->n_blocks++; /* a decoder block starts with the half that mixes tokens */
-  inner.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn.i - 1, c->n_blocks - 1}));
+  inner.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn.i, c->n_blocks - 1}));
   inner.slots = MOEC_NEW_ARRAY(c->t->arena, slot, inner.g->n_values);
   for (size_t v = 0; v < inner.g->n_values; v++) inner.slots[v] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
   for (uint32_t i = 0; i < p.n_in; i++)
@@ -382,13 +382,21 @@ static void add_files(flattener *c) {
   }
 }
 
+/* The functions that are called, main first; kernels' functions are in the kernel table. Calls named
+ * functions of the module until now. */
 static void add_functions(flattener *c) {
-  for (size_t i = 1; i < c->m->n_fns; i++) {
-    moec_plan_function r = {.name = moec_plan_sym(c->t, c->m->fns[i]->name)};
-    for (size_t n = 1; n < c->m->fns[i]->n_nodes; n++) r.n_kernels += c->m->fns[i]->nodes[n].op == MOEC_OP_FUSED;
-    MOEC_TABLE_ADD(c->t, functions, r);
+  uint32_t *index = MOEC_NEW_ARRAY(c->t->arena, uint32_t, c->m->n_fns);
+  for (size_t i = 0; i < c->t->n_calls; i++) {
+    uint32_t f = c->t->calls[i].function;
+    const moec_graph *g = c->m->fns[f];
+    if (!index[f]) {
+      moec_plan_function r = {.name = moec_plan_sym(c->t, g->name)};
+      for (size_t n = 1; n < g->n_nodes; n++) r.n_kernels += g->nodes[n].op == MOEC_OP_FUSED;
+      index[f] = MOEC_TABLE_ADD(c->t, functions, r) + 1;
+    }
+    c->t->calls[i].function = index[f] - 1;
+    c->t->functions[index[f] - 1].n_calls++;
   }
-  for (size_t i = 0; i < c->t->n_calls; i++) c->t->functions[c->t->calls[i].function].n_calls++;
 }
 
 static uint8_t *find_static(moec_module *m, moec_arena *a) {
@@ -411,7 +419,7 @@ moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_ker
   c.fn_static = find_static(m, t->arena);
   add_symbols_and_constraints(&c);
   add_files(&c);
-  f.call = MOEC_TABLE_ADD(t, calls, ((moec_plan_call){0, MOEC_NONE}));
+  f.call = MOEC_TABLE_ADD(t, calls, ((moec_plan_call){1, MOEC_NONE}));
   add_io(&c, &f);
   MOEC_TRY(flatten(&c, &f));
   add_outputs(&c, &f);
