@@ -261,21 +261,29 @@ static bool trace_broadcast(moec_trace *t, moec_value x) {
   return true;
 }
 
-void moec_trace_moves(moec_trace *t) {
+bool moec_trace_step(moec_trace *t) {
   static const struct { moec_op op; bool (*step)(moec_trace *, moec_value); } steps[] = {
       {MOEC_OP_RESHAPE, trace_reshape}, {MOEC_OP_TRANSPOSE, trace_transpose}, {MOEC_OP_BROADCAST, trace_broadcast}};
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-      moec_value x;
-      if (!moec_m_unary(t->g, t->cur, steps[i].op, &x)) continue;
-      moec_trace before = *t;
-      moved = steps[i].step(t, x);
-      if (moved) t->cur = x;
-      else *t = before; /* a half-done reshape may have split factors */
-      break;
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    moec_value x;
+    if (!moec_m_unary(t->g, t->cur, steps[i].op, &x)) continue;
+    moec_trace before = *t;
+    if (steps[i].step(t, x)) {
+      t->cur = x;
+      return true;
     }
+    *t = before; /* a half-done reshape may have split factors */
   }
+  return false;
+}
+
+void moec_trace_moves(moec_trace *t) {
+  while (moec_trace_step(t)) {}
+}
+
+bool moec_trace_alike(const moec_trace *a, const moec_trace *b) {
+  return a->n == b->n && memcmp(a->repeated, b->repeated, sizeof a->repeated) == 0 &&
+         memcmp(a->of_top, b->of_top, sizeof a->of_top) == 0 && memcmp(a->of_cur, b->of_cur, sizeof a->of_cur) == 0;
 }
 
 bool moec_trace_repeats(const moec_trace *t, uint32_t axis) {

@@ -71,11 +71,14 @@ typedef struct moec_trace {
 bool moec_trace_begin(moec_trace *t, moec_graph *g, moec_value v);
 /* Down through movement ops as far as their factors can be told. */
 void moec_trace_moves(moec_trace *t);
+bool moec_trace_step(moec_trace *t); /* one op; false where there is none */
 /* From an elementwise node (or cast) to its operand |x|, which has its shape. */
 static inline void moec_trace_enter(moec_trace *t, moec_value x) { t->cur = x; }
 /* Axis |axis| of top is repeated all along resp. is exactly axis |cur_axis| of cur. */
 bool moec_trace_repeats(const moec_trace *t, uint32_t axis);
 bool moec_trace_same_axis(const moec_trace *t, uint32_t axis, uint32_t cur_axis);
+/* The same movement, but for the sizes. */
+bool moec_trace_alike(const moec_trace *a, const moec_trace *b);
 /* The top with repeated axes dropped to size 1: what a broadcast would start from. */
 moec_value moec_trace_unbroadcast(moec_builder *b, const moec_trace *t);
 /* A value with these axes, each a product of factors, from cur: transposed, reshaped, and

@@ -313,6 +313,21 @@ static moec_value build_masks(moec_builder *b, const pattern *p, moec_dtype dtyp
   return boolean.i ? moec_b_select(b, boolean, added, moec_b_scalar_f(b, dtype, -__builtin_inf())) : added;
 }
 
+/* A stored mask is no weight: one that holds very negative numbers. */
+static void freeze_mask(moec_graph *g, moec_value v) {
+  moec_trace t;
+  moec_tensor data;
+  if (!v.i || !moec_trace_begin(&t, g, v)) return;
+  moec_trace_moves(&t);
+  if (moec_def_op(g, t.cur) != MOEC_OP_PARAM) return;
+  moec_param p = MOEC_ATTRS(g, moec_def(g, t.cur), PARAM)->param;
+  moec_status *s = moec_param_load(g->m, p, &data);
+  for (int64_t i = 0; !s && i < moec_tensor_numel(&data); i++)
+    if (moec_load_f64(data.dtype, data.data, (size_t)i) <= -1e4) moec_param_get(g->m, p)->trainable = false;
+  if (!s) moec_tensor_fini(&data);
+  moec_status_free(s);
+}
+
 /* The sink column [B,H,S,1] repeats a vector over the heads: that vector. */
 static moec_value build_sink(moec_builder *b, const pattern *p) {
   moec_trace t;
@@ -366,6 +381,7 @@ static void rewrite(moec_builder *b, pattern *p, const operand *o) {
   for (uint32_t i = 0; i < 3; i++) in[i] = moec_b_cast(b, in[i], dtype);
   in[3] = build_masks(b, p, dtype);
   if (p->n_masks && !in[3].i) return;
+  for (uint32_t i = 0; i < p->n_masks; i++) freeze_mask(g, p->masks[i].v);
   if (p->sink.i) {
     in[4] = build_sink(b, p);
     if (!in[4].i) return;
@@ -419,6 +435,7 @@ static void raise_grouped(moec_builder *b, moec_node n) {
     in[1 + i] = moec_trace_build(b, &o[i].t, 4, o[i].axes);
     if (!in[1 + i].i) return;
   }
+  freeze_mask(g, mask);
   if (mask.i) mask = build_mask(b, mask, 4);
   bool smaller = mask.i && memcmp(moec_ty(g, mask).dims, moec_ty(g, in[3]).dims, 4 * sizeof(moec_dim)) != 0;
   if (smaller) in[3] = mask;

@@ -46,17 +46,20 @@ moec_value moec_layer_shaped(moec_layer *l, moec_value rows, moec_value like, ui
 
 /* ---- what enters ---------------------------------------------------------------------------------- */
 
-/* The factors of the first |n| axes of the top, and whether the minor ones, k in all, repeat. */
-static bool split_slots(moec_layer *l, const moec_trace *t, uint32_t n, moec_factors *tokens, bool *repeated) {
+/* The factors of the first |n| axes of the top without the minor ones, k in all, which repeat. *constant:
+ * all of them repeat, and none was left out. */
+static bool split_slots(moec_layer *l, const moec_trace *t, uint32_t n, moec_factors *tokens, bool *constant) {
   moec_dim k = moec_dim_const(l->g->m, 1);
   memset(tokens, 0, sizeof *tokens);
-  for (uint32_t i = 0; i < n; i++) moec_factors_append(tokens, &t->of_top[i]);
-  *repeated = true;
+  *constant = true;
+  for (uint32_t i = 0; i < n; i++) {
+    moec_factors_append(tokens, &t->of_top[i]);
+    *constant = *constant && moec_trace_repeats(t, i);
+  }
+  if (*constant) return true;
   while (tokens->n && t->repeated[tokens->f[tokens->n - 1]] && !moec_dim_is(l->g->m, k, l->k))
     k = moec_dim_mul(l->g->m, k, t->size[tokens->f[--tokens->n]]);
-  if (!moec_dim_is(l->g->m, k, l->k)) return false;
-  for (uint32_t i = 0; i < tokens->n; i++) *repeated = *repeated && t->repeated[tokens->f[i]];
-  return true;
+  return moec_dim_is(l->g->m, k, l->k);
 }
 
 moec_value moec_layer_weight(moec_layer *l, moec_value v) {
