@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "codegen/embedded.h"
 
@@ -49,16 +50,6 @@ static accumulator accumulator_of(const moec_kx_node *n) {
   return sum ? (accumulator){type, "+", "+="} : (accumulator){type, "*", "*="};
 }
 
-static moec_op join_of(const moec_kx_node *n) {
-  bool b = n->dtype == MOEC_BOOL;
-  switch (n->op) {
-    case MOEC_OP_REDUCE_SUM: return b ? MOEC_OP_OR : MOEC_OP_ADD;
-    case MOEC_OP_REDUCE_PROD: return b ? MOEC_OP_AND : MOEC_OP_MUL;
-    case MOEC_OP_REDUCE_MAX: return b ? MOEC_OP_OR : MOEC_OP_MAX;
-    default: return b ? MOEC_OP_AND : MOEC_OP_MIN;
-  }
-}
-
 static void start_value(moec_buf *b, const moec_kx_node *n) {
   bool max = n->op == MOEC_OP_REDUCE_MAX, min = n->op == MOEC_OP_REDUCE_MIN, prod = n->op == MOEC_OP_REDUCE_PROD;
   unsigned bits = (unsigned)moec_dtype_get(n->dtype)->bytes * 8;
@@ -76,7 +67,7 @@ static void update(moec_emit *e, const char *acc, const moec_kx_node *n, bool lo
   moec_emit_indent(e);
   if (local && how.update) {
     moec_buf_printf(e->b, "%s %s ", acc, how.update);
-    moec_emit_index(e, n->args[0]);
+    moec_emit_bare(e, n->args[0]);
     moec_buf_puts(e->b, ";\n");
     return;
   }
@@ -86,7 +77,7 @@ static void update(moec_emit *e, const char *acc, const moec_kx_node *n, bool lo
   e->b = b;
   const char *args[2] = {acc, moec_buf_str(&operand)};
   moec_buf_printf(b, "%s = ", acc);
-  moec_emit_op(b, join_of(n), n->dtype, 2, args);
+  moec_emit_op(b, moec_kx_join(n->op, n->dtype), n->dtype, 2, args);
   moec_buf_puts(b, ";\n");
   moec_buf_fini(&operand);
 }
@@ -171,9 +162,11 @@ static void loop(moec_emit *e, const moec_kstmt *st) {
   e->indent--;
   moec_emit_line(e, "}");
   for (uint32_t i = 0; i < st->n_accs; i++) {
-    const char *type = moec_emit_ctype(e->k->nodes[st->accs[i].i].dtype);
+    const moec_kx_node *r = &e->k->nodes[st->accs[i].i];
+    const char *type = moec_emit_ctype(r->dtype), *have = accumulator_of(r).type;
     uint32_t n = e->named[st->accs[i].i] - 1;
-    moec_emit_line(e, "const %s t%u = (%s)a%u;", type, n, type, n);
+    if (strcmp(type, have)) moec_emit_line(e, "const %s t%u = (%s)a%u;", type, n, type, n);
+    else moec_emit_line(e, "const %s t%u = a%u;", type, n, n);
   }
 }
 
@@ -184,12 +177,12 @@ static void assignment(moec_emit *e, const moec_kstmt *st) {
     e->used_buf[st->id] = true;
     if (e->k->bufs[st->id].local) moec_buf_puts(e->b, "out[");
     else moec_buf_printf(e->b, "b%u[", st->id);
-    moec_emit_index(e, st->index);
+    moec_emit_bare(e, st->index);
     moec_buf_puts(e->b, "] = ");
     moec_emit_stored(e, e->k->bufs[st->id].dtype, st->e);
   } else if (st->kind == MOEC_KSTMT_LET) { /* printed before it has a name */
     moec_buf_printf(e->b, "const %s t%u = ", moec_emit_ctype(n->dtype), e->n_names);
-    moec_emit_index(e, st->e);
+    moec_emit_bare(e, st->e);
     name(e, st->e);
   } else if (st->kind == MOEC_KSTMT_RECALL) {
     moec_buf_printf(e->b, "const %s t%u = ", moec_emit_ctype(n->dtype), name(e, st->e));
@@ -198,7 +191,7 @@ static void assignment(moec_emit *e, const moec_kstmt *st) {
     temp_place(e, st->id);
     moec_buf_puts(e->b, " = ");
     if (st->kind == MOEC_KSTMT_RESET) start_value(e->b, n);
-    else moec_emit_expr(e, st->e);
+    else moec_emit_bare(e, st->e);
   }
   moec_buf_puts(e->b, ";\n");
 }

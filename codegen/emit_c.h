@@ -32,10 +32,10 @@ const char *moec_emit_ctype(moec_dtype t); /* of a local: halves are floats */
 /* emit_expr.c */
 void moec_emit_dim(moec_emit *e, moec_dim d);   /* parenthesised where it must be */
 void moec_emit_expr(moec_emit *e, moec_kx x);   /* an operand: parenthesised where it must be */
-void moec_emit_index(moec_emit *e, moec_kx x);  /* inside brackets */
+void moec_emit_bare(moec_emit *e, moec_kx x);   /* where parentheses already stand around it, or nothing does */
 void moec_emit_var(moec_emit *e, uint32_t var);
 /* Text of an op on operands given as text. */
-void moec_emit_op(moec_buf *b, moec_op op, moec_dtype t, uint32_t n, const char *const *args);
+void moec_emit_op(moec_buf *b, moec_op op, moec_dtype operands, uint32_t n, const char *const *args);
 void moec_emit_number(moec_buf *b, moec_dtype t, double v);
 void moec_emit_integer(moec_buf *b, moec_dtype t, int64_t v);
 /* A value of dtype |t| as it is stored in a buffer of dtype |t|. */

@@ -143,14 +143,17 @@ static const op_text op_texts[] = {
     {MOEC_OP_SELECT, "($0 ? $1 : $2)", "($0 ? $1 : $2)", "($0 ? $1 : $2)"},
 };
 
-/* |t|: the dtype of the operands. */
-void moec_emit_op(moec_buf *b, moec_op op, moec_dtype t, uint32_t n, const char *const *args) {
-  const char *text = NULL;
-  char cls = moec_dtype_get(t)->cls;
+static const char *op_text_of(moec_op op, moec_dtype operands) {
+  char cls = moec_dtype_get(operands)->cls;
   for (size_t i = 0; i < sizeof op_texts / sizeof *op_texts; i++)
-    if (op_texts[i].op == op) text = cls == 'F' ? op_texts[i].f : cls == 'B' ? op_texts[i].b : op_texts[i].i;
+    if (op_texts[i].op == op) return cls == 'F' ? op_texts[i].f : cls == 'B' ? op_texts[i].b : op_texts[i].i;
+  return NULL;
+}
+
+void moec_emit_op(moec_buf *b, moec_op op, moec_dtype operands, uint32_t n, const char *const *args) {
+  const char *text = op_text_of(op, operands);
   if (!text) {
-    moec_buf_printf(b, "moec_%s_%s(", moec_op_get(op)->text, moec_dtype_get(t)->text);
+    moec_buf_printf(b, "moec_%s_%s(", moec_op_get(op)->text, moec_dtype_get(operands)->text);
     for (uint32_t i = 0; i < n; i++) moec_buf_printf(b, i ? ", %s" : "%s", args[i]);
     moec_buf_putc(b, ')');
     return;
@@ -171,11 +174,12 @@ static void cast(moec_emit *e, const moec_kx_node *n, moec_dtype from) {
     moec_buf_puts(e->b, " != 0)");
     return;
   }
+  bool call = half || (f == 'F' && t != 'F');
   if (half) moec_buf_printf(e->b, "moec_round_%s(", moec_dtype_get(to)->text);
-  else if (f == 'F' && t != 'F') moec_buf_printf(e->b, "moec_cast_%s_%s(", moec_dtype_get(to)->text, moec_dtype_get(from)->text);
-  else moec_buf_puts(e->b, "(");
-  if (!half && (f != 'F' || t == 'F')) moec_buf_printf(e->b, "(%s)", moec_emit_ctype(to));
-  moec_emit_expr(e, n->args[0]);
+  else if (call) moec_buf_printf(e->b, "moec_cast_%s_%s(", moec_dtype_get(to)->text, moec_dtype_get(from)->text);
+  else moec_buf_printf(e->b, "((%s)", moec_emit_ctype(to));
+  if (call) moec_emit_bare(e, n->args[0]);
+  else moec_emit_expr(e, n->args[0]);
   moec_buf_putc(e->b, ')');
 }
 
@@ -188,9 +192,11 @@ static void apply(moec_emit *e, const moec_kx_node *n) {
   if (n->dtype != MOEC_BOOL) operand = n->dtype; /* positions stand for 32-bit integers too */
   moec_buf text[3] = {{0}}, *b = e->b;
   const char *args[3] = {"", "", ""};
+  bool call = !op_text_of(n->op, operand);
   for (uint32_t i = 0; i < n->n_args && i < 3; i++) {
     e->b = &text[i];
-    moec_emit_expr(e, n->args[i]);
+    if (call) moec_emit_bare(e, n->args[i]);
+    else moec_emit_expr(e, n->args[i]);
     args[i] = moec_buf_str(&text[i]);
   }
   e->b = b;
@@ -210,7 +216,7 @@ static void load(moec_emit *e, const moec_kx_node *n) {
   if (half) moec_buf_printf(e->b, "moec_load_%s(", moec_dtype_get(buf->dtype)->text);
   if (buf->data) moec_buf_printf(e->b, "%s_k%u[", e->symbol, n->id);
   else moec_buf_printf(e->b, "b%u[", n->id);
-  moec_emit_index(e, n->args[0]);
+  moec_emit_bare(e, n->args[0]);
   moec_buf_puts(e->b, half ? "])" : "]");
   if (guard) moec_buf_puts(e->b, " : 0)");
 }
@@ -227,10 +233,18 @@ static void wrap(moec_emit *e, const moec_kx_node *n) {
   moec_buf_puts(e->b, ", a->fault)");
 }
 
-void moec_emit_index(moec_emit *e, moec_kx x) {
-  const moec_kx_node *n = &e->k->nodes[x.i];
-  if (!e->named[x.i] && n->kind == MOEC_KX_SUM) sum_terms(e, n);
-  else moec_emit_expr(e, x);
+void moec_emit_bare(moec_emit *e, moec_kx x) {
+  size_t start = e->b->size;
+  moec_emit_expr(e, x);
+  char *text = e->b->data + start, *p = text;
+  for (int depth = 0; *p; p++) {
+    depth += (*p == '(') - (*p == ')');
+    if (depth == 0) break;
+  }
+  if (*text != '(' || *p != ')' || p[1]) return; /* the first parenthesis doesn't end at the end */
+  memmove(text, text + 1, (size_t)(p - text));
+  e->b->size -= 2;
+  e->b->data[e->b->size] = 0;
 }
 
 void moec_emit_expr(moec_emit *e, moec_kx x) {
@@ -266,6 +280,6 @@ void moec_emit_stored(moec_emit *e, moec_dtype t, moec_kx x) {
   bool half = t == MOEC_F16 || t == MOEC_BF16;
   if (half && !e->named[x.i] && n->kind == MOEC_KX_APPLY && n->op == MOEC_OP_CAST && n->num_i == (int64_t)t) x = n->args[0];
   if (half) moec_buf_printf(e->b, "moec_store_%s(", moec_dtype_get(t)->text);
-  moec_emit_expr(e, x);
+  moec_emit_bare(e, x);
   if (half) moec_buf_putc(e->b, ')');
 }

@@ -54,6 +54,9 @@ typedef struct moec_kx_node {
   uint32_t cost;   /* of one evaluation, reductions taken as given; saturates */
 } moec_kx_node;
 
+/* The elementwise op that joins two partial results of reduction |op|. */
+moec_op moec_kx_join(moec_op op, moec_dtype t);
+
 typedef enum moec_kvar_kind {
   MOEC_KVAR_ROW,   /* the parallel index: begin .. end */
   MOEC_KVAR_BLOCK, /* the parallel index in steps of MOEC_KERNEL_LANES */

@@ -77,34 +77,32 @@ static moec_status *refine(builder *b) {
 
 /* ---- which rows ----------------------------------------------------------------------------- */
 
-static void find_reduces(const builder *b, moec_kx e, bool *seen, void (*visit)(const builder *, moec_kx, void *), void *user) {
+typedef struct reduces { uint32_t total, per_element, strided; } reduces;
+
+/* A reduction is per element when no two elements of a row need the same one. */
+static void count_reduces(builder *b, moec_kx e, uint64_t columns, bool *seen, reduces *r) {
   if (seen[e.i]) return;
   seen[e.i] = true;
   moec_kx_node n = *moec_kx_get(&b->pool, e);
-  if (n.kind == MOEC_KX_REDUCE) visit(b, e, user);
-  for (uint32_t i = 0; i < n.n_args; i++) find_reduces(b, n.args[i], seen, visit, user);
+  if (n.kind == MOEC_KX_REDUCE) {
+    bool strided = moec_kx_strided(&b->pool, e, moec_kx_get(&b->pool, b->loops.row)->id);
+    r->total++;
+    r->strided += strided;
+    r->per_element += columns ? !(columns & ~n.vars) : strided;
+  }
+  for (uint32_t i = 0; i < n.n_args; i++) count_reduces(b, n.args[i], columns, seen, r);
 }
 
-static void each_reduce(const builder *b, void (*visit)(const builder *, moec_kx, void *), void *user) {
-  bool *seen = MOEC_NEW_ARRAY(b->arena, bool, b->pool.n + 4096);
-  for (size_t i = 0; i < b->loops.n_nests; i++)
-    for (size_t k = 0; k < b->loops.nests[i].n_stores; k++)
-      find_reduces(b, b->loops.nests[i].stores[k].value, seen, visit, user);
-}
-
-typedef struct reduces { uint32_t total, per_element, strided; } reduces;
-
-/* A reduction is per element when its result is not shared by the columns of a row. */
-static void classify(const builder *b, moec_kx e, void *user) {
-  reduces *r = user;
-  moec_kpool pool = b->pool; /* no new expressions: a copy is as good */
-  uint64_t columns = 0;
-  for (uint32_t i = 0; i < b->space.n_groups; i++) columns |= b->space.groups[i].vars;
-  const moec_kx_node *n = moec_kx_get(&b->pool, e);
-  bool strided = moec_kx_strided(&pool, e, moec_kx_get(&b->pool, b->loops.row)->id);
-  r->total++;
-  r->strided += strided;
-  r->per_element += columns ? (n->vars & columns) != 0 : strided;
+static reduces all_reduces(builder *b) {
+  reduces r = {0};
+  for (size_t i = 0; i < b->loops.n_nests; i++) {
+    const moec_knest *nest = &b->loops.nests[i];
+    bool *seen = MOEC_NEW_ARRAY(b->arena, bool, b->pool.n);
+    uint64_t columns = 0;
+    for (uint32_t v = 0; v < nest->n_vars; v++) columns |= UINT64_C(1) << nest->vars[v];
+    for (size_t k = 0; k < nest->n_stores; k++) count_reduces(b, nest->stores[k].value, columns, seen, &r);
+  }
+  return r;
 }
 
 static bool equal_sizes(const builder *b) {
@@ -130,37 +128,31 @@ static moec_dim rows_before_last(const builder *b) {
 }
 
 /* Keeps the current try unless |rows| of |kind| works and leaves no DIV of the row index behind. */
-static moec_status *try_space(builder *b, moec_kvar_kind kind, moec_dim rows, bool divs_allowed) {
+static void try_space(builder *b, moec_kvar_kind kind, moec_dim rows, bool divs_allowed) {
   builder other = *b;
-  if (!moec_kspace_init(&other.space, b->arena, b->fn, rows)) return NULL;
+  if (!moec_kspace_init(&other.space, b->arena, b->fn, rows)) return;
   other.space.row_kind = kind;
-  MOEC_TRY(refine(&other));
-  if (divs_allowed || !(divided(&other) & moec_kx_get(&other.pool, other.loops.row)->vars)) *b = other;
-  return NULL;
+  moec_status *s = refine(&other);
+  if (!s && (divs_allowed || !(divided(&other) & moec_kx_get(&other.pool, other.loops.row)->vars))) *b = other;
+  moec_status_free(s);
 }
 
 /* Given rows are kept where a row has something of its own (a reduction). Else the finest rows are best: single
  * elements when no coordinate is needed, in blocks when a reduction runs over memory across them. */
-static moec_status *choose_space(builder *b) {
-  reduces r = {0};
-  each_reduce(b, classify, &r);
-  if (r.per_element < r.total || !equal_sizes(b)) return NULL;
-  moec_dim all = moec_type_numel(b->m, moec_value_get(b->fn, b->fn->outputs[0])->type);
-  moec_dim given = b->space.rows;
-  const moec_kernel *before = b->k;
-  MOEC_TRY(try_space(b, MOEC_KVAR_ROW, all, false));
-  if (b->k != before || moec_dim_eq(given, all)) {
-    r = (reduces){0};
-    each_reduce(b, classify, &r);
-    if (r.strided) return try_space(b, MOEC_KVAR_BLOCK, all, true);
-    if (b->k != before || !(divided(b) & moec_kx_get(&b->pool, b->loops.row)->vars)) return NULL;
+static void choose_space(builder *b) {
+  reduces r = all_reduces(b);
+  if (r.per_element < r.total || !equal_sizes(b)) return;
+  moec_dim all = moec_type_numel(b->m, moec_value_get(b->fn, b->fn->outputs[0])->type), given = b->space.rows;
+  try_space(b, MOEC_KVAR_ROW, all, false);
+  bool single = moec_dim_eq(b->space.rows, all), divs = divided(b) & moec_kx_get(&b->pool, b->loops.row)->vars;
+  if (single && all_reduces(b).strided) {
+    try_space(b, MOEC_KVAR_BLOCK, all, true);
+    return;
   }
-  moec_dim fine = rows_before_last(b);
   int64_t v;
   bool few = moec_dim_is_const(b->m, given, &v) && v < 64;
   bool wide = !moec_dim_is_const(b->m, moec_dim_exact_div(b->m, all, given), &v);
-  if (few || wide || moec_dim_eq(given, all)) return try_space(b, MOEC_KVAR_ROW, fine, true);
-  return NULL;
+  if (single ? divs : few || wide) try_space(b, MOEC_KVAR_ROW, rows_before_last(b), true);
 }
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
@@ -212,7 +204,7 @@ moec_status *moec_kernel_build(moec_arena *a, moec_module *m, const moec_graph *
   if (!moec_kspace_init(&b.space, a, fn, rows))
     return MOEC_BUG("fused function: expected results whose leading axes are the rows of the call");
   MOEC_TRY(refine(&b));
-  MOEC_TRY(choose_space(&b));
+  choose_space(&b);
   moec_kernel *k = b.k;
   moec_kschedule(&b.pool, k, b.loops.row, b.loops.nests, b.loops.n_nests);
   if (b.pool.error) return b.pool.error;

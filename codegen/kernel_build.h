@@ -54,8 +54,6 @@ moec_kx moec_kx_apply(moec_kpool *p, moec_op op, moec_dtype t, uint32_t n, const
 moec_kx moec_kx_and(moec_kpool *p, moec_kx a, moec_kx b); /* guards: none means true */
 /* The value a reduction starts from. */
 moec_kx moec_kx_start(moec_kpool *p, moec_op op, moec_dtype t);
-/* The elementwise op that joins two partial results of a reduction. */
-moec_op moec_kx_join(moec_op op, moec_dtype t);
 /* The dtype that values of dtype |t| are computed in. */
 static inline moec_dtype moec_kx_dtype(moec_dtype t) { return t == MOEC_F16 || t == MOEC_BF16 ? MOEC_F32 : t; }
 

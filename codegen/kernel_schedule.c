@@ -111,15 +111,19 @@ static uint32_t new_temp(scheduler *s, moec_kx e, uint64_t vars) {
 
 /* ---- reductions ----------------------------------------------------------------------------- */
 
-/* Whether some load under |e| walks along |var|, and none along |own|. */
-static void strides(moec_kpool *p, moec_kx e, moec_kx var, moec_kx own, bool *along, bool *along_own) {
+typedef struct stride_search { moec_kpool *p; moec_kx var, own; bool *seen, along, along_own; } stride_search;
+
+/* Whether some load under |e| walks along the variable, or along the reduction's own. */
+static void strides(stride_search *w, moec_kx e) {
+  moec_kpool *p = w->p;
   moec_kx_node n = *moec_kx_get(p, e);
+  if (w->seen[e.i] || !(n.vars & moec_kx_get(p, w->own)->vars)) return;
+  w->seen[e.i] = true;
   if (n.kind == MOEC_KX_LOAD) {
-    *along = *along || moec_dim_is(p->m, moec_kx_coeff(p, n.args[0], var), 1);
-    *along_own = *along_own || moec_dim_is(p->m, moec_kx_coeff(p, n.args[0], own), 1);
+    w->along = w->along || moec_dim_is(p->m, moec_kx_coeff(p, n.args[0], w->var), 1);
+    w->along_own = w->along_own || moec_dim_is(p->m, moec_kx_coeff(p, n.args[0], w->own), 1);
   }
-  for (uint32_t i = 0; i < n.n_args; i++)
-    if (moec_kx_get(p, n.args[i])->vars & moec_kx_get(p, own)->vars) strides(p, n.args[i], var, own, along, along_own);
+  for (uint32_t i = 0; i < n.n_args; i++) strides(w, n.args[i]);
 }
 
 static moec_kx var_node(moec_kpool *p, uint32_t var) {
@@ -128,10 +132,11 @@ static moec_kx var_node(moec_kpool *p, uint32_t var) {
 }
 
 bool moec_kx_strided(moec_kpool *p, moec_kx e, uint32_t var) {
-  bool along = false, along_own = false;
-  moec_kx own = var_node(p, moec_kx_get(p, e)->id);
-  strides(p, moec_kx_get(p, e)->args[0], var_node(p, var), own, &along, &along_own);
-  return along && !along_own;
+  moec_kx body = moec_kx_get(p, e)->args[0];
+  stride_search w = {.p = p, .var = var_node(p, var), .own = var_node(p, moec_kx_get(p, e)->id)};
+  w.seen = MOEC_NEW_ARRAY(p->arena, bool, p->n);
+  strides(&w, body);
+  return w.along && !w.along_own;
 }
 
 /* A loop in place: reductions over the same variable that don't feed each other share it. */
@@ -235,7 +240,7 @@ static void hoist_roots(scheduler *s, const nest *n, uint64_t bound, uint32_t va
 static void innermost(scheduler *s, const nest *n, uint64_t bound) {
   for (size_t i = 0; i < n->n_stores; i++) {
     need(s, n->stores[i].index, bound, false);
-    need(s, n->stores[i].value, bound, false);
+    need(s, n->stores[i].value, bound, s->uses.count[n->stores[i].value.i] > 1);
     count(s, count_ops(s, n->stores[i].value, 0));
     push(s, (moec_kstmt){.kind = MOEC_KSTMT_STORE, .e = n->stores[i].value, .index = n->stores[i].index, .id = n->stores[i].buffer});
   }

@@ -190,7 +190,7 @@ MOEC_INLINE float moec_tanh_f32(float x) {
   p = __builtin_fmaf(p, z, -3.33332819422e-1f);
   p = __builtin_fmaf(p * z, x, x);
   float q = 1.0f - 2.0f / (moec_exp_f32(a + a) + 1.0f);
-  return a < 0.625f ? p : __builtin_copysignf(q, x);
+  return __builtin_copysignf(a < 0.625f ? p : q, x); /* of -0 too */
 }
 
 /* erf(x) for f32, below 1.1 units: a polynomial near 0, else 1 - exp(polynomial). */
