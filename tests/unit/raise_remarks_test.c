@@ -1,5 +1,6 @@
 /* Recognisers say why they left something alone: the lines "; remark: TEXT" above "; run:" in tests/passes/raise_*
  * are the remarks of that case, one line each remark (or several equal ones), and there are no others. */
+#include "passes/pass.h"
 #include "tests/unit/pass_cases.h"
 
 static bool head_names(const char *head, const char *remark) {
