@@ -79,10 +79,9 @@ static moec_value sub_constant(moec_simplifier *s, moec_node n) {
   return moec_s_op(s, MOEC_OP_ADD, in0(s, n), moec_s_op(s, MOEC_OP_NEG, in1(s, n), NO));
 }
 
+/* In floats: of index ramps the product is the canonical form. */
 static moec_value mul_minus_one(moec_simplifier *s, moec_node n) {
-  moec_dtype t = moec_ty(s->g, in0(s, n)).dtype;
-  bool is_signed = moec_dtype_get(t)->cls != 'U';
-  return is_signed && moec_s_is(s->g, in1(s, n), -1) ? moec_s_op(s, MOEC_OP_NEG, in0(s, n), NO) : NO;
+  return is_float(s, in0(s, n)) && moec_s_is(s->g, in1(s, n), -1) ? moec_s_op(s, MOEC_OP_NEG, in0(s, n), NO) : NO;
 }
 
 /* ---- chains of constants --------------------------------------------------------------------- */
