@@ -2,9 +2,11 @@
 # megabytes in no time, and the bytes stay out of the debug information.
 
 # moec_embed_files(LIBRARY FOLDER): the static library LIBRARY with the table of
-# codegen/embedded.h over the files of FOLDER, sorted by name, each followed by a NUL.
+# codegen/embedded.h over the files of FOLDER and the parts of web pages beside it, sorted by
+# path, each followed by a NUL.
 function(moec_embed_files library folder)
-  file(GLOB files CONFIGURE_DEPENDS ${folder}/*)
+  file(GLOB files CONFIGURE_DEPENDS ${folder}/* ${folder}/../*.html ${folder}/../*.css
+                                    ${folder}/../*.js)
   list(FILTER files EXCLUDE REGEX "/[.][^/]*$|~$")
   list(SORT files)
   set(count 0)

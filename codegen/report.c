@@ -6,10 +6,10 @@
 
 static json_t *symbols_json(const report *r) {
   json_t *list = moec_report_array();
-  for (uint32_t i = 0; i < moec_symbol_count(r->m); i++) {
+  for (uint32_t i = 0; i < moec_dim_symbol_count(r->m); i++) {
     uint32_t s = r->symbol_order[i];
     json_t *o = moec_report_object();
-    moec_report_set(o, "name", moec_report_str(moec_symbol_name(r->m, s)));
+    moec_report_set(o, "name", moec_report_str(moec_dim_symbol_name(r->m, s)));
     moec_report_set_int(o, "value", r->symbols[s]);
     moec_report_set(o, "given", json_boolean(r->given[s]));
     moec_report_add(list, o);

@@ -68,9 +68,10 @@ static bool from_attention(const cut *c) { return c->from->kind == REPORT_ATTENT
 static bool into_library(const cut *c) { return c->to->kind == REPORT_LIBRARY; }
 static bool from_library(const cut *c) { return c->from->kind == REPORT_LIBRARY; }
 static bool many_readers(const cut *c) { return c->n_readers > 1; }
-static bool reduces(const cut *c) {
-  return other_rows(c) && (kernel_has(c, c->to, MOEC_CLASS_REDUCE) || kernel_has(c, c->to, MOEC_CLASS_COMPOSITE));
+static bool has_reduction(const cut *c, const report_region *x) {
+  return kernel_has(c, x, MOEC_CLASS_REDUCE) || kernel_has(c, x, MOEC_CLASS_COMPOSITE);
 }
+static bool reduces(const cut *c) { return other_rows(c) && (has_reduction(c, c->from) || has_reduction(c, c->to)); }
 static bool always(const cut *c) { return c != NULL; }
 
 static const rule rules[] = {

@@ -119,7 +119,7 @@ static json_t *function_json(const report *r, const report_fn *f) {
   moec_dim flops = moec_dim_const(r->m, 0), bytes = flops;
   for (uint32_t i = 0; i < f->n_regions; i++) {
     moec_report_add(regions, region_json(r, f, i));
-    if (f->regions[i].at != MOEC_AT_STEP) continue;
+    if (f->regions[i].at != MOEC_AT_STEP || f->regions[i].kind == REPORT_CALL) continue; /* functions count for themselves */
     flops = moec_dim_add(r->m, flops, f->regions[i].flops);
     bytes = moec_dim_add(r->m, bytes, f->regions[i].bytes);
   }

@@ -6,7 +6,7 @@
 /* Symbols in the order in which the model's inputs introduce them; those of no input follow. The
  * symbol table itself is in the order of the file. */
 static void order_symbols(report *r) {
-  uint32_t n = moec_symbol_count(r->m), placed = 0;
+  uint32_t n = moec_dim_symbol_count(r->m), placed = 0;
   const moec_graph *g = moec_main(r->m);
   for (uint32_t i = 0; i < n; i++) r->symbol_rank[i] = REPORT_NONE;
   for (size_t i = 0; i < g->n_inputs; i++) {
@@ -32,7 +32,7 @@ static void order_symbols(report *r) {
 /* Whether symbol |s| is by itself the second axis of an integer matrix: a sequence of tokens. */
 static bool counts_tokens(const report *r, uint32_t s) {
   const moec_graph *g = moec_main(r->m);
-  moec_dim d = moec_dim_symbol(r->m, moec_symbol_name(r->m, s));
+  moec_dim d = moec_dim_symbol(r->m, moec_dim_symbol_name(r->m, s));
   for (size_t i = 0; i < g->n_inputs; i++) {
     moec_type_info t = moec_ty(g, g->inputs[i]);
     if (t.rank == 2 && !moec_dtype_is_float(t.dtype) && moec_dim_eq(t.dims[1], d)) return true;
@@ -41,15 +41,15 @@ static bool counts_tokens(const report *r, uint32_t s) {
 }
 
 static int64_t default_value(const report *r, uint32_t s) {
-  const char *name = moec_symbol_name(r->m, s);
+  const char *name = moec_dim_symbol_name(r->m, s);
   if (strcmp(name, "batch") == 0) return 1;
   return strcmp(name, "seq") == 0 || counts_tokens(r, s) ? 128 : 1;
 }
 
 static moec_status *unknown_dim(const report *r, const char *name) {
   moec_buf b = {0};
-  for (uint32_t i = 0; i < moec_symbol_count(r->m); i++)
-    moec_buf_printf(&b, "%s%s", i ? ", " : "", moec_symbol_name(r->m, r->symbol_order[i]));
+  for (uint32_t i = 0; i < moec_dim_symbol_count(r->m); i++)
+    moec_buf_printf(&b, "%s%s", i ? ", " : "", moec_dim_symbol_name(r->m, r->symbol_order[i]));
   moec_status *s = moec_error(MOEC_INVALID_ARGUMENT, "expected a size of the model (%s), got \"%s\"",
                               b.size ? moec_buf_str(&b) : "it has none", name);
   moec_buf_fini(&b);
@@ -57,7 +57,7 @@ static moec_status *unknown_dim(const report *r, const char *name) {
 }
 
 moec_status *moec_report_symbols(report *r) {
-  uint32_t n = moec_symbol_count(r->m);
+  uint32_t n = moec_dim_symbol_count(r->m);
   r->symbols = MOEC_NEW_ARRAY(r->arena, int64_t, n + 1);
   r->given = MOEC_NEW_ARRAY(r->arena, bool, n + 1);
   r->symbol_order = MOEC_NEW_ARRAY(r->arena, uint32_t, n + 1);
@@ -67,7 +67,7 @@ moec_status *moec_report_symbols(report *r) {
   for (size_t k = 0; k < r->in->n_dims; k++) {
     const moec_report_dim *d = &r->in->dims[k];
     uint32_t i = 0;
-    while (i < n && strcmp(moec_symbol_name(r->m, i), d->name) != 0) i++;
+    while (i < n && strcmp(moec_dim_symbol_name(r->m, i), d->name) != 0) i++;
     if (i == n) return unknown_dim(r, d->name);
     if (d->value < 1)
       return moec_error(MOEC_INVALID_ARGUMENT, "size %s: expected 1 or more, got %lld", d->name, (long long)d->value);

@@ -99,7 +99,26 @@ static bool same_cut(const json_t *a, const json_t *c) {
          strcmp(moec_report_text(a, "type"), moec_report_text(c, "type")) == 0;
 }
 
-/* "to r1, r2: library GEMM reads its operand from memory", each reason once. */
+/* "r1, r2" or "r1, r3, r5 ... r97 (48 regions)": what reads the value of cut |c|. */
+static void draw_targets(const json_t *cuts, const json_t *c, moec_buf *line) {
+  enum { MOST = 8 };
+  long long n = 0, last = 0;
+  for (size_t k = 0; k < json_array_size(cuts); k++) n += same_cut(c, json_array_get(cuts, k));
+  long long listed = 0;
+  for (size_t k = 0; k < json_array_size(cuts); k++) {
+    if (!same_cut(c, json_array_get(cuts, k))) continue;
+    last = moec_report_int(json_array_get(cuts, k), "to");
+    if (n > MOST && listed >= 3) continue;
+    moec_buf_puts(line, listed++ ? ", " : "");
+    if (last < 0)
+      moec_buf_puts(line, "end");
+    else
+      moec_buf_printf(line, "r%lld", last);
+  }
+  if (n > MOST) moec_buf_printf(line, " ... r%lld (%lld regions)", last, n);
+}
+
+/* "~> r1, r2: library GEMM reads its operand from memory", each reason once. */
 static void draw_cuts(const json_t *cuts, int64_t from, moec_buf *b) {
   for (size_t i = 0; i < json_array_size(cuts); i++) {
     const json_t *c = json_array_get(cuts, i);
@@ -108,16 +127,7 @@ static void draw_cuts(const json_t *cuts, int64_t from, moec_buf *b) {
     for (size_t k = 0; k < i && first; k++) first = !same_cut(c, json_array_get(cuts, k));
     if (!first) continue;
     moec_buf line = {0};
-    for (size_t k = i; k < json_array_size(cuts); k++) {
-      const json_t *d = json_array_get(cuts, k);
-      long long to = moec_report_int(d, "to");
-      if (!same_cut(c, d)) continue;
-      moec_buf_puts(&line, k == i ? "" : ", ");
-      if (to < 0)
-        moec_buf_puts(&line, "end");
-      else
-        moec_buf_printf(&line, "r%lld", to);
-    }
+    draw_targets(cuts, c, &line);
     moec_buf_printf(&line, ": %s", moec_report_text(c, "why"));
     moec_buf_puts(b, "      ~> ");
     moec_report_wrap(b, moec_buf_str(&line), 9);
