@@ -28,7 +28,7 @@ static bool keeps(void *user, const moec_graph *g, moec_node n) {
 }
 
 static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_fuse_shared *shared) {
-  moec_compact(g); /* array order is topological */
+  MOEC_TRY(moec_fuse_reorder(g)); /* compacts: array order is topological from here on */
   moec_arena *a = m->arena;
   moec_fuse_plan p = {.m = m, .g = g};
   p.place = MOEC_NEW_ARRAY(a, moec_place, g->n_values);

@@ -92,6 +92,7 @@ int moec_fuse_prefix(const moec_fuse_plan *p, moec_value v, moec_dim rows);
 
 moec_status *moec_fuse_decide(moec_fuse_plan *p) MOEC_MUST_USE; /* passes/fuse_plan.c */
 void moec_fuse_epilogues(moec_fuse_plan *p);                    /* passes/fuse_epilogue.c */
+moec_status *moec_fuse_reorder(moec_graph *g) MOEC_MUST_USE;     /* the same file; before there is a plan */
 /* Whether computing |v| again in |readers| kernels costs no more than storing it. */
 bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers); /* passes/fuse_cost.c */
 bool moec_fuse_is_heavy(moec_op op);       /* transcendental: not worth computing twice */

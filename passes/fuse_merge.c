@@ -3,8 +3,9 @@
  * Two cases, both greedy and in topological order:
  *   1. Kernel B reads a result of kernel A, and row r of B needs row r of A only: the read is saved (and the write, where
  *      nobody else reads it). The usual one: h = x + y is stored, and norm(h) too.
- *   2. A and B read the same value row by row, and neither needs the other: one read is saved. (cos and sin of the
- *      same angles.) Only where that read is a good part of the traffic of the smaller one.
+ *   2. A and B read the same value row by row, and neither needs the other: one read is saved. Only where that read is a
+ *      good part of the traffic of the smaller one, or where the two read the same values altogether: cos and sin
+ *      of the same angles.
  * Merging never adds traffic. It is refused where a path A -> other units -> B would become a cycle, and
  * where the kernel would get too big. */
 #include "passes/fuse.h"
@@ -14,6 +15,8 @@ typedef struct merger {
   moec_fuse_plan *p;
   uint32_t n_units;
   uint32_t *start, *to; /* successors of unit u: to[start[u] .. start[u+1]) */
+  uint32_t *in_start;   /* values that kernel k reads from memory: in[in_start[k] .. in_start[k+1]) */
+  moec_value *in;
   uint32_t *stamp, now; /* visited marks */
   uint32_t *stack;
 } merger;
@@ -72,6 +75,22 @@ static void build_units(merger *g) {
   each_edge(g, fill_edge);
   g->stamp = MOEC_NEW_ARRAY(a, uint32_t, g->n_units);
   g->stack = MOEC_NEW_ARRAY(a, uint32_t, g->n_units);
+}
+
+static bool in_memory(const moec_fuse_plan *p, uint32_t v) {
+  return p->place[v] == MOEC_PLACE_STORED || p->place[v] == MOEC_PLACE_OUTSIDE;
+}
+
+static void build_inputs(merger *g) {
+  const moec_fuse_plan *p = g->p;
+  g->in_start = MOEC_NEW_ARRAY(p->m->arena, uint32_t, p->n_kernels + 2);
+  for (uint32_t v = 1; v < p->g->n_values; v++)
+    for (const moec_reads *r = p->reads[v]; r && in_memory(p, v); r = r->next) g->in_start[r->kernel + 1]++;
+  for (size_t k = 0; k < p->n_kernels; k++) g->in_start[k + 1] += g->in_start[k];
+  uint32_t *fill = moec_arena_copy(p->m->arena, g->in_start, (p->n_kernels + 1) * sizeof *fill);
+  g->in = MOEC_NEW_ARRAY(p->m->arena, moec_value, g->in_start[p->n_kernels] + 1);
+  for (uint32_t v = 1; v < p->g->n_values; v++)
+    for (const moec_reads *r = p->reads[v]; r && in_memory(p, v); r = r->next) g->in[fill[r->kernel]++] = (moec_value){v};
 }
 
 static uint32_t unit_rep(const merger *g, uint32_t u) { return u < g->p->n_kernels ? rep(g->p, u) : u; }
@@ -196,13 +215,32 @@ static double traffic(const merger *g, uint32_t kernel) {
   return bytes;
 }
 
+/* Everything |a| reads is read by |b|. */
+static bool reads_within(const merger *g, uint32_t a, uint32_t b) {
+  const moec_fuse_plan *p = g->p;
+  for (uint32_t i = g->in_start[a]; i < g->in_start[a + 1]; i++) {
+    const moec_reads *r = p->reads[g->in[i].i];
+    while (r && r->kernel != b) r = r->next;
+    if (!r) return false;
+  }
+  return true;
+}
+
+/* Kernels of one part each that read the same values from memory. */
+static bool same_reads(const merger *g, uint32_t a, uint32_t b) {
+  const moec_kernel *x = &g->p->kernels[a], *y = &g->p->kernels[b];
+  return !x->next_part && !y->next_part && reads_within(g, a, b) && reads_within(g, b, a);
+}
+
 static bool merge_siblings(merger *g, uint32_t a, uint32_t b, moec_value v) {
   moec_fuse_plan *p = g->p;
   if (a == b || !sizes_fit(&p->kernels[a], &p->kernels[b])) return false;
   double x = traffic(g, a), y = traffic(g, b);
-  if (moec_fuse_bytes(p, v) * 2 < (x < y ? x : y)) return false;
+  bool alike = same_reads(g, a, b);
+  if (!alike && moec_fuse_bytes(p, v) * 2 < (x < y ? x : y)) return false;
   moec_dim rows = common_rows(p, a, b);
-  if (!moec_dim_known(rows) || !reads_aligned(p, a, v, rows) || !reads_aligned(p, b, v, rows)) return false;
+  if (!moec_dim_known(rows)) return false;
+  if (!alike && (!reads_aligned(p, a, v, rows) || !reads_aligned(p, b, v, rows))) return false;
   if (path(g, a, b, true) || path(g, b, a, true)) return false;
   merge(p, a, b, rows);
   return true;
@@ -230,6 +268,7 @@ enum { MAX_READERS = 16 };
 void moec_fuse_merge(moec_fuse_plan *p) {
   merger g = {.p = p};
   build_units(&g);
+  build_inputs(&g);
   for (uint32_t v = 1; v < p->g->n_values; v++) {
     moec_value id = {v};
     if (p->place[v] != MOEC_PLACE_STORED) continue;

@@ -22,6 +22,7 @@
 static const moec_rule *const families[] = {
     moec_rules_const,  moec_rules_arith,  moec_rules_logic, moec_rules_broadcast, moec_rules_move,
     moec_rules_join,   moec_rules_affine, moec_rules_index, moec_rules_reduce,    moec_rules_dot,
+    moec_rules_attention,
 };
 
 /* ---- replacements -------------------------------------------------------------------------- */

@@ -22,8 +22,8 @@ typedef struct moec_simplifier {
  *   1. It returns a value of exactly the type of node |n|'s only result, or {0} for "does not apply"; the
  *      rewriter checks the type.
  *   2. It changes no value: not for NaN, infinities, empty axes or rank 0. Allowed differences, each named at its
- *      rule: the sign of zero, one rounding of rsqrt, and an out-of-range index error that no longer occurs because no
- *      element is asked for.
+ *      rule: the sign of zero, one rounding of rsqrt, an out-of-range index error that no longer occurs because no
+ *      element is asked for, and what NaN or infinite scores behind an attention mask do to their rows.
  *   3. It makes progress: fewer or cheaper ops, or a step towards the canonical form described at its rule, which no
  *      other rule undoes. The rewriter stops with an internal error when rewriting does not end.
  *   4. It reads only operands (never users); operands are canonical already when it runs.
@@ -47,6 +47,7 @@ extern const moec_rule moec_rules_affine[];    /* passes/simplify_affine.c */
 extern const moec_rule moec_rules_index[];     /* passes/simplify_index.c */
 extern const moec_rule moec_rules_reduce[];    /* passes/simplify_reduce.c */
 extern const moec_rule moec_rules_dot[];       /* passes/simplify_dot.c */
+extern const moec_rule moec_rules_attention[]; /* passes/simplify_attention.c */
 
 /* Simplifies one function to a fixpoint; compacts it. */
 moec_status *moec_simplify_graph(moec_graph *g) MOEC_MUST_USE;

@@ -78,6 +78,19 @@ static moec_value compare_cast_bool(moec_simplifier *s, moec_node n) {
   return (moec_op_of(s->g, n) == MOEC_OP_EQ) == one ? x : negate(s, x);
 }
 
+/* select(c, a, b) compared with d, all three filled: c, its opposite, or a constant. Exporters test additive masks so. */
+static moec_value compare_select(moec_simplifier *s, moec_node n) {
+  moec_value sel = in0(s, n), d = in1(s, n), branch[2];
+  if (moec_def_op(s->g, sel) != MOEC_OP_SELECT || !moec_s_fill(s->g, d)) return NO;
+  moec_node p = moec_def(s->g, sel);
+  for (uint32_t k = 0; k < 2; k++) {
+    if (!moec_s_fill(s->g, moec_in(s->g, p, k + 1))) return NO;
+    branch[k] = moec_s_op(s, moec_op_of(s->g, n), moec_in(s->g, p, k + 1), d);
+  }
+  moec_value in[3] = {moec_in(s->g, p, 0), branch[0], branch[1]};
+  return moec_b_op(&s->b, MOEC_OP_SELECT, NULL, 3, in, 1);
+}
+
 /* ---- not, and, or, xor -------------------------------------------------------------------------- */
 
 static moec_value not_not(moec_simplifier *s, moec_node n) {
@@ -156,6 +169,12 @@ const moec_rule moec_rules_logic[] = {
     {"x != true", MOEC_OP_NE, ne_bool},
     {"cast(bool) == 1", MOEC_OP_EQ, compare_cast_bool},
     {"cast(bool) != 0", MOEC_OP_NE, compare_cast_bool},
+    {"select(c, a, b) == d", MOEC_OP_EQ, compare_select},
+    {"select(c, a, b) != d", MOEC_OP_NE, compare_select},
+    {"select(c, a, b) < d", MOEC_OP_LT, compare_select},
+    {"select(c, a, b) <= d", MOEC_OP_LE, compare_select},
+    {"select(c, a, b) > d", MOEC_OP_GT, compare_select},
+    {"select(c, a, b) >= d", MOEC_OP_GE, compare_select},
     {"not(not x)", MOEC_OP_NOT, not_not},
     {"not(x < y)", MOEC_OP_NOT, not_compare},
     {"and: filled operand second", MOEC_OP_AND, logic_filled_second},

@@ -106,13 +106,14 @@ static void check_values(pass_case *c) {
   moec_module *after = moec_module_clone(before);
   pass_case_run(c, after);
   int ran = 0;
+  bool special = strncmp(c->head, "; finite: ", 10) != 0; /* the case is about finite numbers only */
   for (int64_t round = 0; round < 12; round++) {
     int64_t symbols[64];
-    ck_assert_uint_le(moec_symbol_count(before), 64);
-    for (uint32_t i = 0; i < moec_symbol_count(before); i++) symbols[i] = (int64_t)(next() % 6);
+    ck_assert_uint_le(moec_dim_symbol_count(before), 64);
+    for (uint32_t i = 0; i < moec_dim_symbol_count(before); i++) symbols[i] = (int64_t)(next() % 6);
     if (round == 0) /* the usual sizes */
-      for (uint32_t i = 0; i < moec_symbol_count(before); i++) symbols[i] = 2 + (int64_t)i;
-    ran += run_both(c, before, after, round % 3 == 2, symbols);
+      for (uint32_t i = 0; i < moec_dim_symbol_count(before); i++) symbols[i] = 2 + (int64_t)i;
+    ran += run_both(c, before, after, special && round % 3 == 2, symbols);
   }
   if (ran == 0) ck_abort_msg("%s: ran for no sizes", c->file);
   moec_module_destroy(after);
