@@ -155,8 +155,10 @@ static void pieces(cursor *c, uint32_t k) {
 }
 
 moec_kx moec_kloop_var(moec_kpool *p, const moec_kgroup *g, uint32_t k, moec_dim lo, moec_dim hi) {
-  uint32_t copy = 0; /* loops of one size outside this one */
+  uint32_t copy = 0; /* of whole ranges: the loops of this size outside; pieces are not shared between loops */
+  bool whole = moec_dim_is(p->m, lo, 0) && moec_dim_eq(hi, g->loops[k].size);
   for (uint32_t i = 0; i < k; i++) copy += moec_dim_eq(g->loops[i].size, g->loops[k].size);
+  if (!whole) copy = MOEC_MAX_RANK + k;
   return moec_kx_var(p, MOEC_KVAR_LOOP, lo, hi, copy);
 }
 
