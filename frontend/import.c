@@ -116,7 +116,7 @@ moec_status *moec_onnx_result(moec_onnx *n, moec_value v) {
   return NULL;
 }
 
-static moec_status *node_error(moec_onnx *n, moec_code code, const char *fmt, va_list args) {
+static moec_status *MOEC_PRINTF(3, 0) node_error(moec_onnx *n, moec_code code, const char *fmt, va_list args) {
   moec_status_free(moec_builder_end(n->b));
   return moec_errorv(code, fmt, args);
 }
