@@ -155,9 +155,14 @@ function layers() {
 }
 function hoisted() {
   if (!R.hoisted.length) return null;
+  const equal = new Map();
+  for (const x of R.hoisted) {
+    const key = [x.function, x.at, x.title, x.type].join('\n');
+    equal.set(key, [x, (equal.get(key) || [x, 0])[1] + 1]);
+  }
   const when = { load: 'once, when weights are loaded or updated', bind: 'once for each set of sizes' };
   return h('section', {}, h('h2', {}, 'Hoisted out of the step'), h('p.lead', {}, 'What depends on weights or sizes only does not run at every step.'),
-    table([['what'], ['where'], ['runs'], ['result', 'name']], R.hoisted.map(x => [x.title, fnKey(x.function), when[x.at] || x.at, h('code', {}, x.type)])));
+    table([['what'], ['where'], ['runs'], ['result', 'name']], [...equal.values()].map(([x, n]) => [x.title + (n > 1 ? ' \u00d7' + n : ''), fnKey(x.function), when[x.at] || x.at, h('code', {}, x.type)])));
 }
 function parameters() {
   const p = R.parameters, most = 400;

@@ -1,10 +1,11 @@
 /* The variant of an attention kernel. */
+#include "codegen/report_idiom.h"
 #include "codegen/report_mask.h"
 
 /* The rope whose result reaches |v|: in this kernel, or in the one that made its operand. */
 static const moec_graph *find_rope(const report *r, const report_fn *f, const report_region *reg, const moec_graph *g,
                                    moec_value v, moec_node *out) {
-  *out = moec_report_find(g, MOEC_OP_ROPE);
+  *out = moec_report_find_idiom(g, MOEC_OP_ROPE);
   if (out->i && g != f->g) return g;
   while (moec_def(g, v).i && moec_node_get(g, moec_def(g, v))->n_in) v = moec_in(g, moec_def(g, v), 0); /* movement */
   if (g != f->g) v = moec_in(f->g, reg->node, moec_value_get(g, v)->slot);
@@ -14,7 +15,7 @@ static const moec_graph *find_rope(const report *r, const report_fn *f, const re
     if (from == REPORT_NONE) return NULL;
     const moec_graph *k = moec_report_kernel(r, f, &f->regions[from]);
     if (!k) return NULL;
-    *out = moec_report_find(k, MOEC_OP_ROPE);
+    *out = moec_report_find_idiom(k, MOEC_OP_ROPE);
     if (out->i) return k;
     if (!f->regions[from].n_edges) return NULL;
     v = f->edges[f->regions[from].edges].v;
@@ -22,14 +23,25 @@ static const moec_graph *find_rope(const report *r, const report_fn *f, const re
   return NULL;
 }
 
+/* Whether the kernel takes every second element: pairs lie side by side. */
+static bool takes_pairs(const moec_graph *k) {
+  for (uint32_t n = 1; n < k->n_nodes; n++) {
+    if (k->nodes[n].op != MOEC_OP_SLICE) continue;
+    moec_ints step = MOEC_ATTRS(k, (moec_node){n}, SLICE)->step;
+    if (step.n && step.v[step.n - 1] == 2) return true;
+  }
+  return false;
+}
+
 static json_t *rope_json(const report *r, const report_fn *f, const report_region *reg, const moec_graph *g, moec_node n) {
   moec_node rope;
   const moec_graph *k = find_rope(r, f, reg, g, moec_in(g, n, 0), &rope);
   if (!k) return json_null();
-  moec_type_info t = moec_ty(k, moec_in(k, rope, 0));
+  moec_type_info t = moec_ty(k, moec_out(k, rope, 0));
+  bool spelt_out = moec_op_of(k, rope) != MOEC_OP_ROPE; /* its root is one of two halves */
   json_t *o = moec_report_object();
-  moec_report_set(o, "size", moec_report_size(r, t.dims[t.rank - 1]));
-  moec_report_set(o, "interleaved", json_boolean(MOEC_ATTRS(k, rope, ROPE)->pairs_in));
+  moec_report_set(o, "size", moec_report_size(r, moec_dim_mul(r->m, t.dims[t.rank - 1], moec_dim_const(r->m, spelt_out ? 2 : 1))));
+  moec_report_set(o, "interleaved", json_boolean(spelt_out ? takes_pairs(k) : MOEC_ATTRS(k, rope, ROPE)->pairs_in));
   return o;
 }
 

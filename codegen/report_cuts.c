@@ -80,7 +80,7 @@ static const rule rules[] = {
     {"span_start", span_start, "the span starts at the residual stream"},
     {"binding_time", hoisted, "computed once, at %5, and read at every step"},
     {"residual_add", next_call, "the span ends at the residual add"},
-    {"call_argument", into_call, "the residual stream or an invariant enters a function called many times"},
+    {"call_argument", into_call, "the residual stream enters the blocks: functions called many times"},
     {"call_result", from_call, "the last span ends at the residual add"},
     {"expert_plan", into_plan, "expert region: assignments are sorted by expert at plan"},
     {"expert_dispatch", into_dispatch, "expert region: token order changes at dispatch"},

@@ -1,7 +1,5 @@
 /* What is inside a region, in a few words and as a list of ops. */
-#include <string.h>
-
-#include "codegen/report_internal.h"
+#include "codegen/report_idiom.h"
 
 /* ---- ops of a kernel ---------------------------------------------------------------------- */
 
@@ -19,46 +17,6 @@ json_t *moec_report_ops(const moec_graph *g) {
     count[op] = 0;
   }
   return list;
-}
-
-/* What people call a kernel by: composites first, then reductions and gathers, then arithmetic, and
- * movement only where there is nothing else. */
-static int rank_of(moec_op op) {
-  switch (moec_op_cls(op)) {
-    case MOEC_CLASS_COMPOSITE: return 0;
-    case MOEC_CLASS_REDUCE:
-    case MOEC_CLASS_INDEX: return 1;
-    case MOEC_CLASS_UNARY:
-    case MOEC_CLASS_BINARY: return 2;
-    case MOEC_CLASS_COMPARE:
-    case MOEC_CLASS_SELECT: return 3;
-    case MOEC_CLASS_CAST:
-    case MOEC_CLASS_MOVE: return 4;
-    default: return 5;
-  }
-}
-
-static const char *kernel_title(const report *r, const moec_graph *k) {
-  enum { MOST = 3 };
-  moec_buf b = {0};
-  bool seen[MOEC_OP_COUNT] = {false};
-  uint32_t named = 0, more = 0;
-  for (int rank = 0; rank < 6; rank++) {
-    if (rank >= 4 && named) break;
-    for (uint32_t n = 1; n < k->n_nodes; n++) {
-      moec_op op = k->nodes[n].op;
-      if (op == MOEC_OP_NONE || seen[op] || rank_of(op) != rank) continue;
-      seen[op] = true;
-      if (named == MOST)
-        more++;
-      else
-        moec_buf_printf(&b, "%s%s", named++ ? " + " : "", moec_op_get(op)->text);
-    }
-  }
-  if (more) moec_buf_printf(&b, " + %u more", more);
-  const char *title = moec_arena_strdup(r->arena, b.size ? moec_buf_str(&b) : "copy");
-  moec_buf_fini(&b);
-  return title;
 }
 
 /* ---- GEMMs -------------------------------------------------------------------------------- */
@@ -91,7 +49,7 @@ static gemm gemm_of(const report *r, const moec_graph *g, moec_node n) {
 }
 
 static bool has_weight(const report_fn *f, moec_node dot) {
-  return moec_report_param_at(f, moec_in(f->g, dot, 1), f->caller, f->call).i != 0;
+  return f->at[moec_in(f->g, dot, 1).i] == MOEC_AT_LOAD;
 }
 
 json_t *moec_report_gemm(const report *r, const report_fn *f, const report_region *reg) {
@@ -137,7 +95,7 @@ static const char *attention_title(const report *r, const report_fn *f, const re
 
 const char *moec_report_title(const report *r, const report_fn *f, const report_region *reg) {
   switch (reg->kind) {
-    case REPORT_KERNEL: return kernel_title(r, moec_report_kernel(r, f, reg));
+    case REPORT_KERNEL: return moec_report_kernel_title(r, moec_report_kernel(r, f, reg));
     case REPORT_ATTENTION: return attention_title(r, f, reg);
     case REPORT_GEMM: return gemm_title(r, f, reg);
     case REPORT_EXPERT: return expert_title(r, f, reg);

@@ -78,9 +78,10 @@ function callsCard(f, list) {
 function notes(f, from, look) {
   const groups = new Map();
   f.cuts.filter(c => c.from === from && !(from >= 0 && f.regions[from].kind === 'call' && c.to >= 0 && f.regions[c.to].kind === 'call')).forEach(c => {
-    const key = c.why + '\n' + c.type;
-    if (!groups.has(key)) groups.set(key, { why: c.why, type: c.type, bytes: c.bytes, from, to: [] });
-    groups.get(key).to.push(c.to);
+    if (!groups.has(c.why)) groups.set(c.why, { why: c.why, from, to: [], values: new Map() });
+    const g = groups.get(c.why);
+    if (!g.to.includes(c.to)) g.to.push(c.to);
+    g.values.set(c.type, c.bytes);
   });
   const name = t => t < 0 ? 'the end' : 'r' + t;
   return [...groups.values()].map(g => {
@@ -122,7 +123,7 @@ function stageDetails(s) {
     s.ops.length > 0 && [h('h5', {}, 'ops inside'), opChips(s.ops)], h('h5', {}, 'why it is a step'), h('p.why', {}, s.why)];
 }
 function cutDetails(c) {
-  return [h('h4', {}, 'A cut'), h('p.why', {}, c.why), h('dl', {}, pair('from', c.from < 0 ? 'outside' : 'r' + c.from), pair('to', c.to.slice(0, 8).map(t => t < 0 ? 'the end' : 'r' + t).join(', ') + (c.to.length > 8 ? ', \u2026' : '')), pair('value', h('code', {}, c.type)), pair('bytes', bytes(val(c.bytes))))];
+  return [h('h4', {}, 'A cut'), h('p.why', {}, c.why), h('dl', {}, pair('from', c.from < 0 ? 'outside' : 'r' + c.from), pair('to', c.to.slice(0, 8).map(t => t < 0 ? 'the end' : 'r' + t).join(', ') + (c.to.length > 8 ? ', \u2026' : '')), [...c.values].map(([type, size]) => [pair('value', h('code', {}, type)), pair('bytes', bytes(val(size)))]))];
 }
 // The regions with most operations.
 function work(f) {

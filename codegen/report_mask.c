@@ -191,10 +191,20 @@ static const struct { moec_op op; const char *text; } infixes[] = {
     {MOEC_OP_AND, "and"}, {MOEC_OP_OR, "or"}, {MOEC_OP_MUL, "*"}, {MOEC_OP_DIV, "/"}, {MOEC_OP_ADD, "+"}, {MOEC_OP_SUB, "-"},
 };
 
+/* Movement whose index cannot be followed: what it moves, at an index nobody can name. */
+static term moved(reader *s, moec_node n) {
+  moec_value v = moec_out(s->g, n, 0);
+  while (moec_op_cls(moec_def_op(s->g, v)) == MOEC_CLASS_MOVE) v = moec_in(s->g, moec_def(s->g, v), 0);
+  term index[MOEC_MAX_RANK + 1];
+  for (uint32_t i = 0; i <= MOEC_MAX_RANK; i++) index[i] = opaque("..");
+  return value_of(s, v, index);
+}
+
 static term apply(reader *s, moec_node n, const term *index) {
   moec_op op = moec_op_of(s->g, n);
   const moec_node_info p = *moec_node_get(s->g, n);
   term x[3];
+  if (moec_op_cls(op) == MOEC_CLASS_MOVE) return moved(s, n);
   if (!moec_op_is_elementwise(op) || p.n_in > 3) return opaque(moec_arena_printf(s->r->arena, "%s(...)", moec_op_get(op)->text));
   for (uint32_t i = 0; i < p.n_in; i++) x[i] = value_of(s, moec_in(s->g, n, i), index);
   if (op == MOEC_OP_CAST) return x[0];
@@ -232,6 +242,21 @@ static bool hides(reader *s, moec_node n, const term *index) {
   return strcmp(value_of(s, moec_in(s->g, n, 1), index).text, "0") == 0 && strcmp(value_of(s, moec_in(s->g, n, 2), index).text, "-inf") == 0;
 }
 
+static void conjuncts(reader *s, moec_value v, const term *index, moec_buf *out);
+
+/* An added mask that is select(c, 0, -inf), or the comparison of one with 0: seen where c holds. */
+static bool select_conjuncts(reader *s, moec_value v, const term *index, moec_buf *out) {
+  moec_node n = moec_def(s->g, v);
+  term inner[MOEC_MAX_RANK + 1];
+  if (s->budget-- <= 0 || !n.i) return false;
+  if (move_index(s, n, index, inner)) return select_conjuncts(s, moec_in(s->g, n, 0), inner, out);
+  if (moec_op_of(s->g, n) == MOEC_OP_EQ && strcmp(value_of(s, moec_in(s->g, n, 1), index).text, "0") == 0)
+    return select_conjuncts(s, moec_in(s->g, n, 0), index, out);
+  if (!hides(s, n, index)) return false;
+  conjuncts(s, moec_in(s->g, n, 0), index, out);
+  return true;
+}
+
 /* Appends the conditions under which a key is seen, joined by "and". */
 static void conjuncts(reader *s, moec_value v, const term *index, moec_buf *out) {
   moec_node n = moec_def(s->g, v);
@@ -244,9 +269,7 @@ static void conjuncts(reader *s, moec_value v, const term *index, moec_buf *out)
     s->budget--;
     conjuncts(s, moec_in(s->g, n, 0), index, out);
     conjuncts(s, moec_in(s->g, n, 1), index, out);
-  } else if (n.i && added && hides(s, n, index)) {
-    conjuncts(s, moec_in(s->g, n, 0), index, out);
-  } else {
+  } else if (!select_conjuncts(s, v, index, out)) {
     term t;
     if (n.i && moec_op_cls(op) == MOEC_CLASS_COMPARE && s->budget > 0)
       t = compare(s, op, value_of(s, moec_in(s->g, n, 0), index), value_of(s, moec_in(s->g, n, 1), index), true);

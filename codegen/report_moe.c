@@ -67,7 +67,7 @@ static report_region *maker(report_fn *f, moec_value v) {
 
 /* Marks what leads to |reg| with |stage|, up to and including the nearest GEMMs. */
 static void mark_up(report_fn *f, report_region *reg, const char *stage, int depth) {
-  if (!reg || reg->stage || depth == 0 || reg->kind == REPORT_EXPERT || reg->kind == REPORT_CALL || reg->kind == REPORT_ATTENTION) return;
+  if (!reg || reg->stage || depth == 0 || reg->at != MOEC_AT_STEP || reg->kind == REPORT_EXPERT || reg->kind == REPORT_CALL || reg->kind == REPORT_ATTENTION) return;
   reg->stage = stage;
   if (reg->kind == REPORT_GEMM) return;
   for (uint32_t i = 0; i < reg->n_edges; i++) mark_up(f, maker(f, f->edges[reg->edges + i].v), stage, depth - 1);

@@ -148,23 +148,40 @@ static void draw_layers(const json_t *root, moec_buf *b) {
 
 /* ---- the rest ----------------------------------------------------------------------------- */
 
+static bool same_work(const json_t *a, const json_t *c) {
+  static const char *const texts[] = {"at", "title", "type"};
+  for (size_t i = 0; i < 3; i++)
+    if (strcmp(moec_report_text(a, texts[i]), moec_report_text(c, texts[i])) != 0) return false;
+  return moec_report_int(a, "function") == moec_report_int(c, "function");
+}
+
+/* One line for equal work of one function: what happens, how often, what it makes. */
+static void draw_work(const json_t *root, const json_t *list, size_t i, moec_buf *b) {
+  const json_t *x = json_array_get(list, i), *fn = json_array_get(json_object_get(root, "functions"), (size_t)moec_report_int(x, "function"));
+  long long n = 0;
+  for (size_t k = 0; k < i; k++)
+    if (same_work(x, json_array_get(list, k))) return;
+  for (size_t k = i; k < json_array_size(list); k++) n += same_work(x, json_array_get(list, k));
+  moec_report_label(b, moec_report_text(fn, "name"));
+  moec_buf_printf(b, "r%-4lld", (long long)moec_report_int(x, "region"));
+  moec_report_clean(b, moec_report_text(x, "title"), 30);
+  if (n > 1) moec_buf_printf(b, " x%lld", n);
+  moec_report_pad(b, 58);
+  moec_report_clean(b, moec_report_text(x, "type"), 40);
+  moec_report_end_line(b);
+}
+
 static void draw_hoisted(const json_t *root, moec_buf *b) {
   static const struct { const char *at, *title; } times[] = {
       {"load", "Once, when weights are loaded or updated"}, {"bind", "Once for each set of sizes"}};
-  const json_t *list = json_object_get(root, "hoisted"), *fns = json_object_get(root, "functions");
+  const json_t *list = json_object_get(root, "hoisted");
   for (size_t t = 0; t < 2; t++) {
     bool any = false;
     for (size_t i = 0; i < json_array_size(list); i++) {
-      const json_t *x = json_array_get(list, i);
-      if (strcmp(moec_report_text(x, "at"), times[t].at) != 0) continue;
+      if (strcmp(moec_report_text(json_array_get(list, i), "at"), times[t].at) != 0) continue;
       if (!any) moec_report_heading(b, times[t].title);
       any = true;
-      moec_report_label(b, moec_report_text(json_array_get(fns, (size_t)moec_report_int(x, "function")), "name"));
-      moec_buf_printf(b, "r%-4lld", (long long)moec_report_int(x, "region"));
-      moec_report_clean(b, moec_report_text(x, "title"), 36);
-      moec_report_pad(b, 58);
-      moec_report_clean(b, moec_report_text(x, "type"), 40);
-      moec_report_end_line(b);
+      draw_work(root, list, i, b);
     }
   }
 }

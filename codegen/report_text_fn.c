@@ -63,6 +63,29 @@ static void draw_attention(const json_t *a, moec_buf *b) {
   moec_buf_fini(&line);
 }
 
+/* Stage |i|; those before the opaque region say only where they are, equal ones on one line. Gives the next one. */
+static size_t draw_stage(const json_t *stages, size_t i, moec_buf *b) {
+  const json_t *s = json_array_get(stages, i);
+  moec_report_pad(b, DETAIL);
+  moec_report_clean(b, moec_report_text(s, "stage"), 12);
+  moec_report_pad(b, STAGE);
+  if (moec_report_int(s, "region") < 0) {
+    moec_report_clean(b, moec_report_text(s, "title"), 22);
+    moec_report_pad(b, STAGE + 23);
+    moec_report_clean(b, moec_report_text(s, "type"), 25);
+    numbers(b, s);
+    return i + 1;
+  }
+  const char *stage = moec_report_text(s, "stage");
+  for (bool first = true; i < json_array_size(stages); i++, first = false) {
+    s = json_array_get(stages, i);
+    if (moec_report_int(s, "region") < 0 || strcmp(stage, moec_report_text(s, "stage")) != 0) break;
+    moec_buf_printf(b, "%sr%lld", first ? "in " : ", ", (long long)moec_report_int(s, "region"));
+  }
+  moec_report_end_line(b);
+  return i;
+}
+
 static void draw_expert(const json_t *e, moec_buf *b) {
   const json_t *stages = json_object_get(e, "stages"), *shared = json_object_get(e, "shared_expert");
   moec_buf line = {0};
@@ -74,41 +97,34 @@ static void draw_expert(const json_t *e, moec_buf *b) {
                     json_is_true(json_object_get(shared, "gated")) ? ", gated" : "");
   detail(b, moec_buf_str(&line));
   moec_buf_fini(&line);
-  for (size_t i = 0; i < json_array_size(stages); i++) {
-    const json_t *s = json_array_get(stages, i);
-    long long region = moec_report_int(s, "region");
-    moec_report_pad(b, DETAIL);
-    moec_report_clean(b, moec_report_text(s, "stage"), 12);
-    moec_report_pad(b, STAGE);
-    if (region >= 0) {
-      moec_buf_printf(b, "in r%lld", region);
-      moec_report_end_line(b);
-      continue;
-    }
-    moec_report_clean(b, moec_report_text(s, "title"), 22);
-    moec_report_pad(b, STAGE + 23);
-    moec_report_clean(b, moec_report_text(s, "type"), 26);
-    numbers(b, s);
-  }
+  for (size_t i = 0; i < json_array_size(stages);) i = draw_stage(stages, i, b);
 }
 
 /* ---- cuts --------------------------------------------------------------------------------- */
 
 static bool same_cut(const json_t *a, const json_t *c) {
-  return moec_report_int(a, "from") == moec_report_int(c, "from") && strcmp(moec_report_text(a, "why"), moec_report_text(c, "why")) == 0 &&
-         strcmp(moec_report_text(a, "type"), moec_report_text(c, "type")) == 0;
+  return moec_report_int(a, "from") == moec_report_int(c, "from") && strcmp(moec_report_text(a, "why"), moec_report_text(c, "why")) == 0;
 }
 
-/* "r1, r2" or "r1, r3, r5 ... r97 (48 regions)": what reads the value of cut |c|. */
+/* Whether an earlier cut has the same source, reason and target: two values on one way. */
+static bool repeated(const json_t *cuts, size_t k) {
+  const json_t *c = json_array_get(cuts, k);
+  for (size_t i = 0; i < k; i++) {
+    const json_t *d = json_array_get(cuts, i);
+    if (same_cut(c, d) && moec_report_int(c, "to") == moec_report_int(d, "to")) return true;
+  }
+  return false;
+}
+
+/* "r1, r2" or "r1, r3, r5 ... r97 (48 regions)": what reads a value of |c|'s source for its reason. */
 static void draw_targets(const json_t *cuts, const json_t *c, moec_buf *line) {
-  enum { MOST = 8 };
-  long long n = 0, last = 0;
-  for (size_t k = 0; k < json_array_size(cuts); k++) n += same_cut(c, json_array_get(cuts, k));
-  long long listed = 0;
+  enum { MOST = 8, SHOWN = 3 };
+  long long n = 0, listed = 0, last = 0;
+  for (size_t k = 0; k < json_array_size(cuts); k++) n += same_cut(c, json_array_get(cuts, k)) && !repeated(cuts, k);
   for (size_t k = 0; k < json_array_size(cuts); k++) {
-    if (!same_cut(c, json_array_get(cuts, k))) continue;
+    if (!same_cut(c, json_array_get(cuts, k)) || repeated(cuts, k)) continue;
     last = moec_report_int(json_array_get(cuts, k), "to");
-    if (n > MOST && listed >= 3) continue;
+    if (n > MOST && listed >= SHOWN) continue;
     moec_buf_puts(line, listed++ ? ", " : "");
     if (last < 0)
       moec_buf_puts(line, "end");
