@@ -39,9 +39,9 @@ typedef enum moec_code {
 } moec_code;
 /* Owned by whoever received it; ended with moec_status_free(). */
 typedef struct moec_status moec_status;
-moec_code moec_status_code(const moec_status *s);       /* NULL gives MOEC_OK */
-const char *moec_status_message(const moec_status *s);  /* one line; valid until |s| is freed */
-void moec_status_free(moec_status *s);                  /* NULL is fine */
+moec_code moec_status_code(const moec_status *s);      /* NULL gives MOEC_OK */
+const char *moec_status_message(const moec_status *s); /* one line; valid until |s| is freed */
+void moec_status_free(moec_status *s);                 /* NULL is fine */
 #endif
 
 /* ---- opening ----------------------------------------------------------------------------- */
@@ -71,18 +71,20 @@ void moec_close(moec_model *m); /* frees everything it gave out; NULL is fine */
 #define MOEC_MAX_DIMS 12
 
 /* Element types; f16 and bf16 are two bytes, bool is one byte, 0 or 1. */
+/* clang-format off */
 enum {
   MOEC_DTYPE_F32 = 1, MOEC_DTYPE_F64, MOEC_DTYPE_F16, MOEC_DTYPE_BF16,
   MOEC_DTYPE_I64, MOEC_DTYPE_I32, MOEC_DTYPE_I16, MOEC_DTYPE_I8,
   MOEC_DTYPE_U64, MOEC_DTYPE_U32, MOEC_DTYPE_U16, MOEC_DTYPE_U8, MOEC_DTYPE_BOOL
 };
+/* clang-format on */
 
 typedef enum moec_list { MOEC_INPUTS, MOEC_OUTPUTS, MOEC_PARAMETERS } moec_list;
 
 typedef struct moec_description {
-  const char *name;                /* as in the source model */
-  int dtype;                       /* MOEC_DTYPE_F32 ... */
-  const char *dtype_name;          /* "f32" */
+  const char *name;       /* as in the source model */
+  int dtype;              /* MOEC_DTYPE_F32 ... */
+  const char *dtype_name; /* "f32" */
   uint32_t rank;
   const char *dims[MOEC_MAX_DIMS]; /* "64", "batch", "2*seq + 1" */
   int trainable, expert;           /* parameters: 1 if so */
@@ -116,8 +118,8 @@ moec_status *moec_symbol(const moec_model *m, uint32_t i, const char **name, int
 
 /* Binds sizes: checks them, places all buffers and runs what depends on sizes only. The first
  * time for a set of sizes this allocates; bound again later it does not. moec_forward() does
- * it by itself, from the shapes of its inputs; done before, it takes that time out of the first step.
- * Outputs read earlier are no longer valid. After an error no sizes are bound.
+ * it by itself, from the shapes of its inputs; done before, it takes that time out of the first
+ * step. Outputs read earlier are no longer valid. After an error no sizes are bound.
  * Errors: MOEC_INVALID_ARGUMENT, naming the node that needs another size; MOEC_OUT_OF_MEMORY. */
 moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names,
                              const int64_t *values);
@@ -138,9 +140,9 @@ moec_status *moec_shape(const moec_model *m, moec_list list, uint32_t i, moec_vi
 moec_status *moec_input_borrow(moec_model *m, uint32_t i, const moec_view *view);
 moec_status *moec_input_copy(moec_model *m, uint32_t i, const moec_view *view);
 
-/* One step: computes all outputs from the inputs. Errors: MOEC_INVALID_ARGUMENT: an input is
- * missing or shapes disagree; MOEC_INVALID_ARGUMENT also where a value of an input makes an index point
- * outside, "node X: an index is out of range"; outputs are then not valid. */
+/* One step: computes all outputs from the inputs. Error: MOEC_INVALID_ARGUMENT: an input is
+ * missing, shapes disagree, or a value makes an index point outside ('node "X": an index is out of
+ * range'); outputs are then not valid. */
 moec_status *moec_forward(moec_model *m);
 
 /* Output |i| of the last step: valid until the next moec_forward() or binding of sizes. Error:
@@ -168,7 +170,7 @@ typedef struct moec_counters {
   uint64_t binds, placements;       /* sizes bound; those that were new */
   uint64_t compilations;            /* on this machine since opening: always 0 */
   uint64_t allocations;             /* of the runtime since opening */
-  uint64_t allocations_after_first; /* in steps other than the first after new sizes were bound: 0 */
+  uint64_t allocations_after_first; /* in all steps but the first of new sizes: 0 */
   uint64_t threads;
   /* of the sizes bound, 0 where none are: */
   uint64_t kernels_per_step; /* launches of generated kernels outside of expert regions */
@@ -177,7 +179,7 @@ typedef struct moec_counters {
   uint64_t steps_in_regions; /* the kernels and library steps inside of them */
   uint64_t flops_per_step;
   /* memory: */
-  uint64_t parameter_bytes, mapped_bytes; /* copied; used in place from files */
+  uint64_t parameter_bytes, mapped_bytes;      /* copied; used in place from files */
   uint64_t load_bytes, bind_bytes, step_bytes; /* arenas */
   uint64_t live_bytes, peak_bytes;             /* all allocations of the runtime */
 } moec_counters;

@@ -1,6 +1,6 @@
 /* include/moec.h: opening and closing. */
-#include <limits.h>
 #include <cblas.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,10 +80,12 @@ static moec_status *allocate(moec_model *m) {
 static moec_status *run_load(moec_model *m) {
   moec_rt_symbols_fixed(&m->plan, m->symbols);
   MOEC_TRY(moec_rt_binding_make(m, m->symbols, 1u << MOEC_AT_LOAD, &m->fixed));
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->load, m->fixed->bind_bytes, "buffers of parameters"));
+  MOEC_TRY(
+      moec_rt_arena_reserve(&m->memory, &m->load, m->fixed->bind_bytes, "buffers of parameters"));
   MOEC_TRY(moec_rt_reserve_scratch(m, &m->fixed->need));
   for (uint32_t i = 0; i < m->plan.n_buffers; i++) {
-    if (m->plan.buffers[i].kind == MOEC_BUFFER_LOAD) m->buffers[i] = m->load.data + m->fixed->offset[i];
+    if (m->plan.buffers[i].kind == MOEC_BUFFER_LOAD)
+      m->buffers[i] = m->load.data + m->fixed->offset[i];
   }
   return moec_rt_run_schedule(m, MOEC_AT_LOAD, m->fixed);
 }
@@ -142,7 +144,8 @@ void moec_close(moec_model *m) {
   for (uint32_t i = 0; i < m->n_bindings; i++) moec_rt_free(mem, m->bindings[i]);
   moec_rt_arena *const arenas[] = {&m->load, &m->bind, &m->step, &m->scratch, &m->shared};
   for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) moec_rt_arena_fini(mem, arenas[i]);
-  void *const blocks[] = {m->dim_text, m->buffers, m->args, m->inputs, m->shapes, m->fixed, m->symbols, m->values};
+  void *const blocks[] = {m->dim_text, m->buffers, m->args,    m->inputs,
+                          m->shapes,   m->fixed,   m->symbols, m->values};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) moec_rt_free(mem, blocks[i]);
   if (m->plan.mem) moec_rt_plan_fini(&m->plan);
   free(m);

@@ -38,7 +38,8 @@ moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names
       return wrong("size \"%s\": expected at least 0, got %" PRId64, names[i], values[i]);
     }
     if (p->symbols[k].fixed >= 0 && p->symbols[k].fixed != values[i]) {
-      return wrong("size \"%s\": expected %" PRId64 ", which the model was compiled for, got %" PRId64,
+      return wrong("size \"%s\": expected %" PRId64
+                   ", which the model was compiled for, got %" PRId64,
                    names[i], p->symbols[k].fixed, values[i]);
     }
     m->symbols[k] = values[i];
@@ -54,15 +55,16 @@ static moec_status *bind_tensors(moec_model *m, const moec_tensor *inputs) {
 
 static moec_status *to_tensor(const moec_view *v, const char *name, moec_tensor *out) {
   size_t bytes;
-  if (v->rank > MOEC_MAX_DIMS) return wrong("input \"%s\": expected rank %d at most, got %u", name,
-                                            MOEC_MAX_DIMS, v->rank);
+  if (v->rank > MOEC_MAX_DIMS)
+    return wrong("input \"%s\": expected rank %d at most, got %u", name, MOEC_MAX_DIMS, v->rank);
   if (v->dtype <= MOEC_DTYPE_NONE || v->dtype >= MOEC_DTYPE_COUNT) {
     return wrong("input \"%s\": expected a dtype from 1 to %d, got %d", name,
                  (int)MOEC_DTYPE_COUNT - 1, v->dtype);
   }
   *out = (moec_tensor){.dtype = (moec_dtype)v->dtype, .rank = v->rank, .data = v->data};
   memcpy(out->dims, v->dims, v->rank * sizeof *out->dims);
-  return moec_context(moec_shape_bytes(out->dtype, out->rank, out->dims, &bytes), "input \"%s\"", name);
+  return moec_context(moec_shape_bytes(out->dtype, out->rank, out->dims, &bytes), "input \"%s\"",
+                      name);
 }
 
 moec_status *moec_bind_shapes(moec_model *m, const moec_view *inputs) {

@@ -115,7 +115,8 @@ moec_status *moec_rt_open_self(const moec_options *o, moec_model **out) {
 
 moec_status *moec_rt_bind_dims(moec_model *m, const moec_rt_list *dims) {
   enum { MAX_DIMS = 64, NAME = 256 };
-  if (dims->n > MAX_DIMS) return wrong("--dim: expected at most %d, got %zu", (int)MAX_DIMS, dims->n);
+  if (dims->n > MAX_DIMS)
+    return wrong("--dim: expected at most %d, got %zu", (int)MAX_DIMS, dims->n);
   char names[MAX_DIMS][NAME];
   const char *pointers[MAX_DIMS];
   int64_t values[MAX_DIMS];
@@ -154,19 +155,24 @@ static moec_status *untrained(int argc, char **argv) {
 
 static const char usage[] =
     "usage:\n"
-    "  run    --input NAME=FILE.npy ... [--output NAME=FILE.npy ...] [--routes-out FILE.safetensors]\n"
+    "  run    --input NAME=FILE.npy ... [--output NAME=FILE.npy ...] [--routes-out "
+    "FILE.safetensors]\n"
     "  bench  --dim NAME=N ... [--mode forward] [--steps N] [--warmup N] [--seed N] [--json OUT]\n"
     "  info   [--dim NAME=N ...]\n"
     "  grad, train: of models compiled with --train\n"
     "everywhere: --weights DIR  --threads N  --trust-weights\n";
 
-static const struct { const char *name; moec_status *(*run)(int argc, char **argv); } commands[] = {
-    {"run", moec_rt_cli_run},   {"bench", moec_rt_cli_bench}, {"info", moec_rt_cli_info},
-    {"grad", untrained},        {"train", untrained},
+static const struct {
+  const char *name;
+  moec_status *(*run)(int argc, char **argv);
+} commands[] = {
+    {"run", moec_rt_cli_run}, {"bench", moec_rt_cli_bench}, {"info", moec_rt_cli_info},
+    {"grad", untrained},      {"train", untrained},
 };
 
 static moec_status *dispatch(int argc, char **argv) {
-  if (argc < 2) return wrong("expected a command: run, bench, info, grad or train; --help shows more");
+  if (argc < 2)
+    return wrong("expected a command: run, bench, info, grad or train; --help shows more");
   if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
     fputs(usage, stdout);
     return NULL;

@@ -14,7 +14,12 @@ int moec_rt_cli_main(int argc, char **argv);
 
 /* ---- what the subcommands share ---------------------------------------------------------- */
 
-typedef enum moec_rt_flag_kind { MOEC_RT_TEXT, MOEC_RT_INT, MOEC_RT_SWITCH, MOEC_RT_LIST } moec_rt_flag_kind;
+typedef enum moec_rt_flag_kind {
+  MOEC_RT_TEXT,
+  MOEC_RT_INT,
+  MOEC_RT_SWITCH,
+  MOEC_RT_LIST
+} moec_rt_flag_kind;
 
 typedef struct moec_rt_list {
   const char **items; /* arguments, borrowed; the array is freed by moec_rt_list_fini() */

@@ -18,8 +18,8 @@ typedef struct bench {
   moec_options options;
   moec_model *m;
   moec_tensor *inputs;
-  int64_t ids;  /* integer inputs are below this */
-  double *ms;   /* by step, sorted afterwards */
+  int64_t ids; /* integer inputs are below this */
+  double *ms;  /* by step, sorted afterwards */
   double open_ms, bind_ms, first_ms;
 } bench;
 
@@ -120,7 +120,9 @@ static double mean(const bench *b) {
   return sum / b->steps;
 }
 
-static double median(const bench *b) { return (b->ms[(b->steps - 1) / 2] + b->ms[b->steps / 2]) / 2; }
+static double median(const bench *b) {
+  return (b->ms[(b->steps - 1) / 2] + b->ms[b->steps / 2]) / 2;
+}
 
 /* The smallest time that |percent| of the steps do not exceed. */
 static double quantile(const bench *b, int percent) {
@@ -147,10 +149,10 @@ static json_t *classes_json(const moec_model *m) {
     moec_step_class c;
     moec_status_free(moec_step_class_get(m, i, &c)); /* |i| is in range */
     if (!c.steps) continue;
-    json_object_set_new(o, c.name,
-                        json_pack("{s:I, s:I, s:I, s:f}", "steps", (json_int_t)c.steps, "bytes",
-                                  (json_int_t)c.bytes, "flops", (json_int_t)c.flops, "ms",
-                                  (double)c.ns / 1e6));
+    json_object_set_new(
+        o, c.name,
+        json_pack("{s:I, s:I, s:I, s:f}", "steps", (json_int_t)c.steps, "bytes",
+                  (json_int_t)c.bytes, "flops", (json_int_t)c.flops, "ms", (double)c.ns / 1e6));
   }
   return o;
 }
@@ -158,7 +160,10 @@ static json_t *classes_json(const moec_model *m) {
 static json_t *counters_json(const moec_model *m) {
   moec_counters c;
   moec_counters_get(m, &c);
-  const struct { const char *name; uint64_t value; } rows[] = {
+  const struct {
+    const char *name;
+    uint64_t value;
+  } rows[] = {
       {"threads", c.threads},
       {"kernels_per_step", c.kernels_per_step},
       {"library_calls_per_step", c.library_per_step},
@@ -183,15 +188,17 @@ static json_t *counters_json(const moec_model *m) {
 
 static json_t *report(const bench *b) {
   double half = median(b);
-  json_t *o = json_pack(
-      "{s:s, s:o, s:i, s:i, s:I, s:s, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:f, s:f}", "mode", "forward",
-      "dims", sizes_json(b->m), "steps", b->steps, "warmup", b->warmup, "tokens",
-      (json_int_t)tokens(b), "inputs", "random: floats in [-1, 1), integers in [0, integer_bound)",
-      "ms", "mean", mean(b), "median", half, "p95", quantile(b, 95), "min", b->ms[0], "max",
-      b->ms[b->steps - 1], "open_ms", b->open_ms, "bind_ms", b->bind_ms, "first_step_ms", b->first_ms);
+  json_t *o =
+      json_pack("{s:s, s:o, s:i, s:i, s:I, s:s, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:f, s:f}",
+                "mode", "forward", "dims", sizes_json(b->m), "steps", b->steps, "warmup", b->warmup,
+                "tokens", (json_int_t)tokens(b), "inputs",
+                "random: floats in [-1, 1), integers in [0, integer_bound)", "ms", "mean", mean(b),
+                "median", half, "p95", quantile(b, 95), "min", b->ms[0], "max", b->ms[b->steps - 1],
+                "open_ms", b->open_ms, "bind_ms", b->bind_ms, "first_step_ms", b->first_ms);
   json_object_set_new(o, "integer_bound", json_integer(b->ids));
   json_object_set_new(o, "seed", json_integer(b->seed));
-  json_object_set_new(o, "tokens_per_second", json_real(half > 0 ? (double)tokens(b) / half * 1e3 : 0));
+  json_object_set_new(o, "tokens_per_second",
+                      json_real(half > 0 ? (double)tokens(b) / half * 1e3 : 0));
   json_object_update_new(o, counters_json(b->m));
   json_object_set_new(o, "classes", classes_json(b->m));
   return o;
@@ -201,23 +208,27 @@ static void print_report(const bench *b) {
   moec_counters c;
   moec_counters_get(b->m, &c);
   double half = median(b);
-  printf("forward, %d steps on %" PRIu64 " threads, %" PRId64 " tokens, random integers below %" PRId64 "\n",
+  printf("forward, %d steps on %" PRIu64 " threads, %" PRId64
+         " tokens, random integers below %" PRId64 "\n",
          b->steps, c.threads, tokens(b), b->ids);
-  printf("ms: mean %.3f  median %.3f  p95 %.3f  min %.3f  max %.3f  (open %.1f, bind %.1f, first %.1f)\n",
-         mean(b), half, quantile(b, 95), b->ms[0], b->ms[b->steps - 1], b->open_ms, b->bind_ms,
-         b->first_ms);
+  printf(
+      "ms: mean %.3f  median %.3f  p95 %.3f  min %.3f  max %.3f  (open %.1f, bind %.1f, first "
+      "%.1f)\n",
+      mean(b), half, quantile(b, 95), b->ms[0], b->ms[b->steps - 1], b->open_ms, b->bind_ms,
+      b->first_ms);
   if (half > 0) {
     printf("tokens/s: %.1f  GFLOP/s: %.2f\n", (double)tokens(b) / half * 1e3,
            (double)c.flops_per_step / half / 1e6);
   }
-  printf("per step: %" PRIu64 " kernels, %" PRIu64 " library calls, %" PRIu64 " MoE calls of %" PRIu64
-         " steps\n", c.kernels_per_step, c.library_per_step, c.moe_per_step,
+  printf("per step: %" PRIu64 " kernels, %" PRIu64 " library calls, %" PRIu64
+         " MoE calls of %" PRIu64 " steps\n",
+         c.kernels_per_step, c.library_per_step, c.moe_per_step,
          c.steps_in_regions + c.moe_per_step);
   printf("compilations %" PRIu64 ", allocations after the first step %" PRIu64 "\n", c.compilations,
          c.allocations_after_first);
   printf("bytes: step arena %" PRIu64 ", bind arena %" PRIu64 ", load arena %" PRIu64
-         ", parameters %" PRIu64 " copied and %" PRIu64 " mapped, peak %" PRIu64 "\n", c.step_bytes,
-         c.bind_bytes, c.load_bytes, c.parameter_bytes, c.mapped_bytes, c.peak_bytes);
+         ", parameters %" PRIu64 " copied and %" PRIu64 " mapped, peak %" PRIu64 "\n",
+         c.step_bytes, c.bind_bytes, c.load_bytes, c.parameter_bytes, c.mapped_bytes, c.peak_bytes);
   for (uint32_t i = 0; i < moec_step_class_count(b->m); i++) {
     moec_step_class k;
     moec_status_free(moec_step_class_get(b->m, i, &k));
@@ -277,7 +288,8 @@ static moec_status *work(bench *b, int argc, char **argv) {
 moec_status *moec_rt_cli_bench(int argc, char **argv) {
   bench b = {.steps = 20, .warmup = 3};
   moec_status *s = work(&b, argc, argv);
-  for (uint32_t i = 0; b.inputs && i < moec_count(b.m, MOEC_INPUTS); i++) moec_tensor_fini(&b.inputs[i]);
+  for (uint32_t i = 0; b.inputs && i < moec_count(b.m, MOEC_INPUTS); i++)
+    moec_tensor_fini(&b.inputs[i]);
   free(b.inputs);
   free(b.ms);
   moec_close(b.m);

@@ -41,7 +41,8 @@ static void print_program(const moec_rt_plan *p) {
   puts("functions");
   for (uint32_t i = 0; i < p->n_functions; i++) {
     const moec_plan_function *f = &p->functions[i];
-    printf("  %s: called %u times, %u kernels\n", moec_rt_str(p, f->name), f->n_calls, f->n_kernels);
+    printf("  %s: called %u times, %u kernels\n", moec_rt_str(p, f->name), f->n_calls,
+           f->n_kernels);
   }
   puts("kernels");
   for (uint32_t i = 0; i < p->n_kernels; i++) {
@@ -91,9 +92,7 @@ static moec_status *print_all(moec_model *m, const moec_rt_list *dims) {
            p->files[i].size);
   }
   print_program(p);
-  if (dims->n == 0) return NULL;
-  MOEC_TRY(moec_rt_bind_dims(m, dims));
-  return print_memory(m);
+  return dims->n ? print_memory(m) : NULL;
 }
 
 moec_status *moec_rt_cli_info(int argc, char **argv) {
@@ -110,6 +109,7 @@ moec_status *moec_rt_cli_info(int argc, char **argv) {
   moec_status *s = moec_rt_flags_parse(flags, sizeof flags / sizeof *flags, argc, argv);
   options.trust_weights = trust;
   if (!s) s = moec_rt_open_self(&options, &m);
+  if (!s && dims.n) s = moec_rt_bind_dims(m, &dims);
   if (!s) s = print_all(m, &dims);
   moec_close(m);
   moec_rt_list_fini(&dims);

@@ -2,22 +2,24 @@
 
 #include <string.h>
 
-/* COPY(name, type): elements as they are. CONVERT(name, to, from, expression of v). */
-#define CONVERT(name, to, from, expr)                                                    \
-  static void name(void *dst, int64_t ds, const void *src, int64_t ss, int64_t n) {      \
-    to *restrict d = dst;                                                                \
-    const from *restrict s = src;                                                        \
-    if (ds == 1 && ss == 1) {                                                            \
-      for (int64_t i = 0; i < n; i++) {                                                  \
-        from v = s[i];                                                                   \
-        d[i] = (expr);                                                                   \
-      }                                                                                  \
-      return;                                                                            \
-    }                                                                                    \
-    for (int64_t i = 0; i < n; i++) {                                                    \
-      from v = s[i * ss];                                                                \
-      d[i * ds] = (expr);                                                                \
-    }                                                                                    \
+/* CONVERT(name, to, from, expression of v). Sources are read at any address: files put tensors
+ * where they like. */
+#define CONVERT(name, to, from, expr)                                               \
+  static void name(void *dst, int64_t ds, const void *src, int64_t ss, int64_t n) { \
+    typedef from unaligned __attribute__((aligned(1), may_alias));                  \
+    to *restrict d = dst;                                                           \
+    const unaligned *restrict s = src;                                              \
+    if (ds == 1 && ss == 1) {                                                       \
+      for (int64_t i = 0; i < n; i++) {                                             \
+        from v = s[i];                                                              \
+        d[i] = (expr);                                                              \
+      }                                                                             \
+      return;                                                                       \
+    }                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                               \
+      from v = s[i * ss];                                                           \
+      d[i * ds] = (expr);                                                           \
+    }                                                                               \
   }
 
 static inline float bf16(uint16_t v) {
@@ -43,7 +45,10 @@ CONVERT(i32_from_i64, int32_t, int64_t, (int32_t)v)
 typedef void (*convert_fn)(void *, int64_t, const void *, int64_t, int64_t);
 
 static convert_fn find(moec_dtype to, moec_dtype from) {
-  static const struct { moec_dtype to, from; convert_fn fn; } pairs[] = {
+  static const struct {
+    moec_dtype to, from;
+    convert_fn fn;
+  } pairs[] = {
       {MOEC_F32, MOEC_BF16, f32_from_bf16}, {MOEC_F32, MOEC_F16, f32_from_f16},
       {MOEC_F32, MOEC_F64, f32_from_f64},   {MOEC_F64, MOEC_F32, f64_from_f32},
       {MOEC_BF16, MOEC_F32, bf16_from_f32}, {MOEC_F16, MOEC_F32, f16_from_f32},
@@ -63,18 +68,21 @@ static convert_fn find(moec_dtype to, moec_dtype from) {
   return NULL;
 }
 
-void moec_rt_convert(moec_dtype to, void *dst, int64_t dst_stride, moec_dtype from,
-                     const void *src, int64_t src_stride, int64_t n) {
+void moec_rt_convert(moec_dtype to, void *dst, int64_t dst_stride, moec_dtype from, const void *src,
+                     int64_t src_stride, int64_t n) {
   convert_fn fn = find(to, from);
   if (fn) {
     fn(dst, dst_stride, src, src_stride, n);
-  } else if (moec_dtype_is_float(to) || moec_dtype_is_float(from)) {
-    for (int64_t i = 0; i < n; i++) {
-      moec_store_f64(to, dst, (size_t)(i * dst_stride), moec_load_f64(from, src, (size_t)(i * src_stride)));
-    }
-  } else {
-    for (int64_t i = 0; i < n; i++) {
-      moec_store_i64(to, dst, (size_t)(i * dst_stride), moec_load_i64(from, src, (size_t)(i * src_stride)));
-    }
+    return;
+  }
+  bool floats = moec_dtype_is_float(to) || moec_dtype_is_float(from);
+  size_t bytes = moec_dtype_get(from)->bytes;
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t element;
+    memcpy(&element, (const uint8_t *)src + (size_t)(i * src_stride) * bytes, bytes);
+    if (floats)
+      moec_store_f64(to, dst, (size_t)(i * dst_stride), moec_load_f64(from, &element, 0));
+    else
+      moec_store_i64(to, dst, (size_t)(i * dst_stride), moec_load_i64(from, &element, 0));
   }
 }

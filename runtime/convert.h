@@ -1,11 +1,12 @@
 /* Copies |n| elements between types. Strides are in elements. Floats round to nearest even;
- * everything else as moec_load_* and moec_store_* of base/dtype.h. Thread-safe. */
+ * everything else as moec_load_* and moec_store_* of base/dtype.h. |src| may be unaligned, |dst|
+ * not. Thread-safe. */
 #ifndef MOEC_RUNTIME_CONVERT_H
 #define MOEC_RUNTIME_CONVERT_H
 
 #include "base/dtype.h"
 
-void moec_rt_convert(moec_dtype to, void *dst, int64_t dst_stride, moec_dtype from,
-                     const void *src, int64_t src_stride, int64_t n);
+void moec_rt_convert(moec_dtype to, void *dst, int64_t dst_stride, moec_dtype from, const void *src,
+                     int64_t src_stride, int64_t n);
 
 #endif

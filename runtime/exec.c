@@ -7,7 +7,8 @@
 void moec_rt_tensor_view(const moec_model *m, const moec_rt_binding *b, uint32_t tensor,
                          moec_tensor *out) {
   const moec_plan_tensor *t = &m->plan.tensors[tensor];
-  *out = (moec_tensor){.dtype = (moec_dtype)t->dtype, .rank = t->rank, .data = m->buffers[t->buffer]};
+  *out =
+      (moec_tensor){.dtype = (moec_dtype)t->dtype, .rank = t->rank, .data = m->buffers[t->buffer]};
   for (uint32_t a = 0; a < t->rank; a++) out->dims[a] = b->values[m->plan.pool[t->dims + a]];
 }
 

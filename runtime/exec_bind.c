@@ -31,11 +31,12 @@ static moec_status *need_size(const moec_model *m, const moec_rt_binding *b, moe
   moec_rt_expr_text(&m->plan, e, text, sizeof text);
   moec_rt_sizes_text(m, b->symbols, e, e, sizes, sizeof sizes);
   if (b->values[e] == MOEC_RT_UNKNOWN) {
-    return moec_error(MOEC_INVALID_ARGUMENT, "%s %s: size %s is not known or too large%s", what, name,
-                      text, sizes);
+    return moec_error(MOEC_INVALID_ARGUMENT, "%s %s: size %s is not known or too large%s", what,
+                      name, text, sizes);
   }
-  return moec_error(MOEC_INVALID_ARGUMENT, "%s %s: expected a size of at least 0, got %s = %" PRId64
-                    "%s", what, name, text, b->values[e], sizes);
+  return moec_error(MOEC_INVALID_ARGUMENT,
+                    "%s %s: expected a size of at least 0, got %s = %" PRId64 "%s", what, name,
+                    text, b->values[e], sizes);
 }
 
 static moec_status *check_tensor(const moec_model *m, const moec_rt_binding *b, uint32_t tensor) {
@@ -50,9 +51,10 @@ static moec_status *check_tensor(const moec_model *m, const moec_rt_binding *b, 
     MOEC_TRY(need_size(m, b, e, "tensor", name));
     fits = fits && moec_mul_i64(bytes, b->values[e], &bytes);
   }
-  if (fits && bytes <= b->values[p->buffers[t->buffer].bytes]) return NULL;
-  return moec_error(MOEC_INVALID_MODEL, "tensor %s: expected a buffer that holds it, got %" PRId64
-                    " bytes for %" PRId64, name, b->values[p->buffers[t->buffer].bytes], bytes);
+  if (fits && bytes == b->values[p->buffers[t->buffer].bytes]) return NULL;
+  return moec_error(MOEC_INVALID_MODEL,
+                    "tensor %s: expected a buffer of its size, got %" PRId64 " bytes for %" PRId64,
+                    name, b->values[p->buffers[t->buffer].bytes], bytes);
 }
 
 static void raise_need(moec_rt_need *to, const moec_rt_need *by) {
@@ -90,7 +92,8 @@ static moec_status *check_constraints(const moec_model *m, const moec_rt_binding
     char sizes[256];
     moec_rt_sizes_text(m, b->symbols, c->a, c->b, sizes, sizeof sizes);
     if (x == MOEC_RT_UNKNOWN || y == MOEC_RT_UNKNOWN) {
-      return moec_error(MOEC_INVALID_ARGUMENT, "node \"%s\": %s: needs %s == %s, which is not known%s",
+      return moec_error(MOEC_INVALID_ARGUMENT,
+                        "node \"%s\": %s: needs %s == %s, which is not known%s",
                         moec_rt_str(p, c->where), moec_rt_str(p, c->what),
                         moec_rt_str(p, c->a_text), moec_rt_str(p, c->b_text), sizes);
     }
@@ -180,8 +183,9 @@ static moec_status *fill(moec_model *m, moec_rt_binding *b, uint32_t schedules) 
     if (schedules >> p->steps[i].schedule & 1) MOEC_TRY(check_step(m, b, &p->steps[i]));
   }
   if (sized) count(m, b);
-  uint32_t kinds = sized ? 1u << MOEC_BUFFER_BIND | 1u << MOEC_BUFFER_STEP | 1u << MOEC_BUFFER_OUTPUT
-                         : 1u << MOEC_BUFFER_LOAD;
+  uint32_t kinds = sized
+                       ? 1u << MOEC_BUFFER_BIND | 1u << MOEC_BUFFER_STEP | 1u << MOEC_BUFFER_OUTPUT
+                       : 1u << MOEC_BUFFER_LOAD;
   uint64_t *bytes;
   MOEC_TRY(MOEC_RT_NEW(&m->memory, bytes, p->n_buffers, "sizes"));
   moec_status *s = place(m, b, kinds, bytes);

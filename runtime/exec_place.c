@@ -44,7 +44,8 @@ static void find_lifetimes(const moec_model *m, block *of) {
   uint32_t begin = p->schedule_begin[MOEC_AT_STEP];
   for (uint32_t b = 0; b < p->n_buffers; b++) {
     bool output = p->buffers[b].kind == MOEC_BUFFER_OUTPUT;
-    of[b] = (block){.buffer = b, .first = output ? UINT32_MAX : p->buffers[b].first,
+    of[b] = (block){.buffer = b,
+                    .first = output ? UINT32_MAX : p->buffers[b].first,
                     .last = output ? UINT32_MAX : p->buffers[b].last};
   }
   for (uint32_t i = begin; i < p->n_steps; i++) {

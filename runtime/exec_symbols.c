@@ -51,8 +51,9 @@ static moec_status *check_type(const moec_rt_plan *p, uint32_t i, const moec_ten
     return moec_error(MOEC_INVALID_ARGUMENT, "input \"%s\" is missing", input_name(p, i));
   }
   if ((uint32_t)got->dtype != t->dtype || got->rank != t->rank) {
-    return moec_error(MOEC_INVALID_ARGUMENT, "input \"%s\": expected %s of rank %u, got %s of rank %u",
-                      input_name(p, i), moec_dtype_get((moec_dtype)t->dtype)->text, t->rank,
+    return moec_error(MOEC_INVALID_ARGUMENT,
+                      "input \"%s\": expected %s of rank %u, got %s of rank %u", input_name(p, i),
+                      moec_dtype_get((moec_dtype)t->dtype)->text, t->rank,
                       moec_dtype_get(got->dtype)->text, got->rank);
   }
   return NULL;
@@ -65,7 +66,8 @@ static moec_status *solve_dim(moec_model *m, uint32_t i, uint32_t a, int64_t siz
   moec_expr_ref e = dim_of(p, p->inputs[i].tensor, a);
   moec_rt_linear x;
   if (m->values[e] != MOEC_RT_UNKNOWN || (plain && p->exprs[e].op != MOEC_EXPR_SYMBOL)) return NULL;
-  if (!moec_rt_expr_linear(p, e, m->values, &x) || symbols[x.symbol] != MOEC_RT_UNKNOWN) return NULL;
+  if (!moec_rt_expr_linear(p, e, m->values, &x) || symbols[x.symbol] != MOEC_RT_UNKNOWN)
+    return NULL;
   int64_t rest;
   if (__builtin_sub_overflow(size, x.rest, &rest) || rest % x.coef || rest / x.coef < 0) {
     char text[MOEC_RT_EXPR_TEXT];
@@ -104,8 +106,9 @@ static moec_status *check_dims(moec_model *m, uint32_t i, const moec_tensor *got
                         input_name(p, i), a, text);
     }
     if (p->exprs[e].op == MOEC_EXPR_CONST) {
-      return moec_error(MOEC_INVALID_ARGUMENT, "input \"%s\": axis %u: expected size %s, got %" PRId64,
-                        input_name(p, i), a, text, got->dims[a]);
+      return moec_error(MOEC_INVALID_ARGUMENT,
+                        "input \"%s\": axis %u: expected size %s, got %" PRId64, input_name(p, i),
+                        a, text, got->dims[a]);
     }
     return moec_error(MOEC_INVALID_ARGUMENT,
                       "input \"%s\": axis %u: expected size %s = %" PRId64 ", got %" PRId64 "%s",

@@ -40,8 +40,7 @@ moec_rt_gemm moec_rt_gemm_tile(const moec_rt_gemm *g, int64_t row, int64_t m, in
   t.n = n;
   t.a.data = at(&g->a, row, 0);
   t.b.data = at(&g->b, 0, col);
-  t.y = (uint8_t *)g->y +
-        (row * g->y_rows + col) * (int64_t)moec_dtype_get(g->y_dtype)->bytes;
+  t.y = (uint8_t *)g->y + (row * g->y_rows + col) * (int64_t)moec_dtype_get(g->y_dtype)->bytes;
   return t;
 }
 
@@ -133,9 +132,15 @@ static void run_block(const moec_rt_gemm *g, float *scratch) {
     int64_t k = g->k - k0 < BLOCK ? g->k - k0 : BLOCK;
     load_block(&g->a, 0, g->m, k0, k, a);
     load_block(&g->b, k0, k, 0, g->n, b);
-    run_f32(&(moec_rt_gemm){.m = g->m, .n = g->n, .k = k, .a = {a, MOEC_F32, k, 1},
-                            .b = {b, MOEC_F32, g->n, 1}, .y = y, .y_dtype = MOEC_F32,
-                            .y_rows = g->n, .accumulate = true});
+    run_f32(&(moec_rt_gemm){.m = g->m,
+                            .n = g->n,
+                            .k = k,
+                            .a = {a, MOEC_F32, k, 1},
+                            .b = {b, MOEC_F32, g->n, 1},
+                            .y = y,
+                            .y_dtype = MOEC_F32,
+                            .y_rows = g->n,
+                            .accumulate = true});
   }
   int64_t bytes = (int64_t)moec_dtype_get(g->y_dtype)->bytes;
   for (int64_t r = 0; r < g->m; r++) {

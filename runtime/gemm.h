@@ -17,13 +17,13 @@ typedef struct moec_rt_gemm {
   void *y;             /* [m, n], rows of |y_rows| elements */
   moec_dtype y_dtype;
   int64_t y_rows;
-  bool accumulate;     /* y += a * b, else y = a * b */
+  bool accumulate; /* y += a * b, else y = a * b */
 } moec_rt_gemm;
 
 /* Bytes of scratch that moec_rt_gemm_run() needs for these types; 0 for f32 and f64. */
 uint64_t moec_rt_gemm_scratch(moec_dtype a, moec_dtype b, moec_dtype y);
-/* Whether the library can walk |x|, a [rows, cols] matrix: one stride is 1 or its axis has size 1, the other
- * is at least the contiguous axis, everything fits 32 bits. */
+/* Whether the library can walk |x|, a [rows, cols] matrix: one stride is 1 or its axis has size 1,
+ * the other is at least the contiguous axis, everything fits 32 bits. */
 bool moec_rt_matrix_fits(const moec_rt_matrix *x, int64_t rows, int64_t cols);
 /* Floats accumulate in at least f32, integers wrap. */
 void moec_rt_gemm_run(const moec_rt_gemm *g, void *scratch);

@@ -16,7 +16,8 @@ typedef struct feature {
 
 /* __builtin_cpu_supports() wants a literal, so the table is made on the stack. Features that
  * come with these on every processor (lzcnt, movbe, f16c) are not asked for. */
-#define FEATURE(name) {name, __builtin_cpu_supports(name) != 0}
+#define FEATURE(name) \
+  { name, __builtin_cpu_supports(name) != 0 }
 
 static moec_status *check_features(const char *level, int version) {
 #if defined(__x86_64__)
@@ -33,7 +34,8 @@ static moec_status *check_features(const char *level, int version) {
       if (!f->present) {
         return moec_error(MOEC_UNSUPPORTED,
                           "expected a processor of level %s, got one without %s: compile the model "
-                          "for this machine", level, f->name);
+                          "for this machine",
+                          level, f->name);
       }
     }
   }
@@ -50,8 +52,8 @@ moec_status *moec_rt_check_cpu(const char *level) {
   for (int i = 0; i < 4; i++) {
     if (!strcmp(level, levels[i])) return check_features(level, i + 1);
   }
-  return moec_error(MOEC_UNSUPPORTED, "expected a processor level from x86-64 to x86-64-v4, got '%s'",
-                    level);
+  return moec_error(MOEC_UNSUPPORTED,
+                    "expected a processor level from x86-64 to x86-64-v4, got '%s'", level);
 }
 
 /* ---- the shared object ------------------------------------------------------------------- */
@@ -83,7 +85,8 @@ static moec_status *find_kernels(const moec_rt_plan *p, moec_rt_kernels *k) {
   for (uint32_t i = 0; i < p->n_kernels; i++) {
     const char *name = moec_rt_str(p, p->kernels[i].name);
     void *symbol = dlsym(k->handle, name);
-    if (!symbol) return moec_error(MOEC_INVALID_MODEL, "expected a kernel named '%s', got none", name);
+    if (!symbol)
+      return moec_error(MOEC_INVALID_MODEL, "expected a kernel named '%s', got none", name);
     memcpy(&k->fn[i], &symbol, sizeof symbol); /* ISO C has no cast from data to code */
   }
   return NULL;

@@ -29,9 +29,9 @@ static inline uint64_t moec_rt_array(uint64_t n, uint64_t size) {
 moec_status *moec_rt_no_memory(const char *what, uint64_t bytes);
 
 /* As a status: |ptr| = |n| zeroed elements. |what| is named in the error. */
-#define MOEC_RT_NEW(mem, ptr, n, what)                                                  \
-  (((ptr) = moec_rt_alloc((mem), moec_rt_array((uint64_t)(n), sizeof *(ptr)), true))    \
-       ? NULL                                                                           \
+#define MOEC_RT_NEW(mem, ptr, n, what)                                               \
+  (((ptr) = moec_rt_alloc((mem), moec_rt_array((uint64_t)(n), sizeof *(ptr)), true)) \
+       ? NULL                                                                        \
        : moec_rt_no_memory((what), moec_rt_array((uint64_t)(n), sizeof *(ptr))))
 
 /* A block that grows and never shrinks; growing loses its contents. */

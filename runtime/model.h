@@ -20,7 +20,9 @@ typedef struct moec_rt_binding {
   uint64_t bind_bytes, step_bytes;
   moec_rt_need need; /* the largest of any step of bind and step */
   uint64_t kernels, library, regions, in_regions, flops;
-  struct { uint64_t steps, bytes, flops; } classes[MOEC_STEP_COUNT]; /* of the step schedule */
+  struct {
+    uint64_t steps, bytes, flops;
+  } classes[MOEC_STEP_COUNT]; /* of the step schedule */
 } moec_rt_binding;
 
 typedef struct moec_rt_input {
@@ -43,7 +45,7 @@ struct moec_model {
   moec_rt_input *inputs;
   moec_tensor *shapes; /* [n_inputs]: to solve for sizes */
   moec_rt_arena load, bind, step, scratch, shared;
-  moec_rt_need need; /* what scratch (for each thread) and shared hold */
+  moec_rt_need need;      /* what scratch (for each thread) and shared hold */
   moec_rt_binding *fixed; /* for the load schedule: no sizes but the fixed ones */
   moec_rt_binding *bindings[MOEC_RT_MAX_BINDINGS];
   uint32_t n_bindings;
@@ -57,7 +59,8 @@ struct moec_model {
 
 /* ---- exec_symbols.c ---- */
 /* symbols[] from the shapes of all inputs; and the checks of inputs against sizes. */
-moec_status *moec_rt_solve(moec_model *m, const moec_tensor *inputs, int64_t *symbols) MOEC_MUST_USE;
+moec_status *moec_rt_solve(moec_model *m, const moec_tensor *inputs,
+                           int64_t *symbols) MOEC_MUST_USE;
 /* "with batch = 2, seq = 6" of the symbols in |a| and |b|; "" where there are none. */
 const char *moec_rt_sizes_text(const moec_model *m, const int64_t *symbols, moec_expr_ref a,
                                moec_expr_ref b, char *out, size_t size);

@@ -12,15 +12,20 @@ typedef struct grouped {
   const moec_rt_call *c;
   const moec_tensor *rows, *w, *bias, *y;
   const int32_t *offsets;
-  int64_t *first_tile; /* [experts + 1], in shared scratch */
+  int64_t *first_tile;   /* [experts + 1], in shared scratch */
   int64_t experts, k, m; /* a row has k elements, a result m */
   bool transposed;
 } grouped;
 
 static grouped read_grouped(const moec_rt_call *c) {
-  grouped g = {.c = c, .rows = moec_rt_in(c, 0), .w = moec_rt_in(c, 1), .bias = moec_rt_in(c, 3),
-               .y = moec_rt_out(c, 0), .offsets = moec_rt_in(c, 2)->data,
-               .first_tile = (int64_t *)(void *)c->shared, .transposed = c->ints[0] != 0};
+  grouped g = {.c = c,
+               .rows = moec_rt_in(c, 0),
+               .w = moec_rt_in(c, 1),
+               .bias = moec_rt_in(c, 3),
+               .y = moec_rt_out(c, 0),
+               .offsets = moec_rt_in(c, 2)->data,
+               .first_tile = (int64_t *)(void *)c->shared,
+               .transposed = c->ints[0] != 0};
   g.experts = g.w->dims[0];
   g.m = g.w->dims[g.transposed ? 1 : 2];
   g.k = g.w->dims[g.transposed ? 2 : 1];
@@ -30,13 +35,18 @@ static grouped read_grouped(const moec_rt_call *c) {
 moec_status *moec_rt_check_MOE_GROUPED_DOT(const moec_rt_call *c, moec_rt_need *need) {
   const moec_tensor *rows = moec_rt_in(c, 0), *w = moec_rt_in(c, 1), *y = moec_rt_out(c, 0);
   char a[MOEC_RT_SHAPE_TEXT], b[MOEC_RT_SHAPE_TEXT];
-  if (rows->rank != 2 || w->rank != 3 || !moec_dtype_is_float(w->dtype) || w->dtype != rows->dtype) {
-    return moec_rt_mismatch(c, "expected rows [n, k] and weights [experts, k, m] of one float type, got "
-                            "%s and %s", moec_rt_shape_text(rows->dtype, rows->rank, rows->dims, a, sizeof a),
-                            moec_rt_shape_text(w->dtype, w->rank, w->dims, b, sizeof b));
+  if (rows->rank != 2 || w->rank != 3 || !moec_dtype_is_float(w->dtype) ||
+      w->dtype != rows->dtype) {
+    return moec_rt_mismatch(
+        c,
+        "expected rows [n, k] and weights [experts, k, m] of one float type, got "
+        "%s and %s",
+        moec_rt_shape_text(rows->dtype, rows->rank, rows->dims, a, sizeof a),
+        moec_rt_shape_text(w->dtype, w->rank, w->dims, b, sizeof b));
   }
   grouped g = read_grouped(c);
-  const int64_t in[] = {rows->dims[0], g.k}, out[] = {rows->dims[0], g.m}, bias[] = {g.experts, g.m};
+  const int64_t in[] = {rows->dims[0], g.k}, out[] = {rows->dims[0], g.m},
+                bias[] = {g.experts, g.m};
   const int64_t ends = g.experts + 1;
   if (g.k > INT32_MAX || g.m > INT32_MAX || rows->dims[0] > INT32_MAX) {
     return moec_rt_mismatch(c, "expected sizes below 2^31");
@@ -44,7 +54,8 @@ moec_status *moec_rt_check_MOE_GROUPED_DOT(const moec_rt_call *c, moec_rt_need *
   MOEC_TRY(moec_rt_expect(c, "rows", rows, rows->dtype, 2, in));
   MOEC_TRY(moec_rt_expect(c, "offsets", moec_rt_in(c, 2), MOEC_I32, 1, &ends));
   if (g.bias) MOEC_TRY(moec_rt_expect(c, "a bias", g.bias, g.bias->dtype, 2, bias));
-  if (g.bias && !moec_dtype_is_float(g.bias->dtype)) return moec_rt_mismatch(c, "expected a float bias");
+  if (g.bias && !moec_dtype_is_float(g.bias->dtype))
+    return moec_rt_mismatch(c, "expected a float bias");
   if (!moec_dtype_is_float(y->dtype)) return moec_rt_mismatch(c, "expected a float result");
   need->thread = moec_rt_gemm_scratch(rows->dtype, w->dtype, y->dtype);
   need->shared = (uint64_t)ends * sizeof(int64_t);
@@ -58,9 +69,14 @@ static moec_rt_tiles tiles_of(const grouped *g, int64_t e) {
 /* The product of expert |e| as a whole. */
 static moec_rt_gemm product_of(const grouped *g, int64_t e) {
   int64_t first = g->offsets[e], size = (int64_t)moec_dtype_get(g->w->dtype)->bytes;
-  moec_rt_gemm p = {.m = g->offsets[e + 1] - first, .n = g->m, .k = g->k, .y_dtype = g->y->dtype,
-                    .y_rows = g->m, .accumulate = g->bias != NULL};
-  p.a = (moec_rt_matrix){(const uint8_t *)g->rows->data + first * g->k * size, g->rows->dtype, g->k, 1};
+  moec_rt_gemm p = {.m = g->offsets[e + 1] - first,
+                    .n = g->m,
+                    .k = g->k,
+                    .y_dtype = g->y->dtype,
+                    .y_rows = g->m,
+                    .accumulate = g->bias != NULL};
+  p.a = (moec_rt_matrix){(const uint8_t *)g->rows->data + first * g->k * size, g->rows->dtype, g->k,
+                         1};
   p.b = (moec_rt_matrix){(const uint8_t *)g->w->data + e * g->k * g->m * size, g->w->dtype,
                          g->transposed ? 1 : g->m, g->transposed ? g->k : 1};
   p.y = (uint8_t *)g->y->data + first * g->m * (int64_t)moec_dtype_get(g->y->dtype)->bytes;
@@ -116,8 +132,8 @@ moec_status *moec_rt_run_MOE_GROUPED_DOT(const moec_rt_call *c) {
     total += t.rows * t.cols;
   }
   if (!rising) {
-    return moec_rt_op_error(c, MOEC_INVALID_ARGUMENT, "expected offsets that rise from 0 to %" PRId64,
-                            g.rows->dims[0]);
+    return moec_rt_op_error(c, MOEC_INVALID_ARGUMENT,
+                            "expected offsets that rise from 0 to %" PRId64, g.rows->dims[0]);
   }
   if (g.m == 0) return NULL;
   moec_rt_parallel_for(c->pool, total, 1, run_tiles, &g);

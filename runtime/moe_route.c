@@ -13,9 +13,10 @@ moec_status *moec_rt_check_MOE_SELECT(const moec_rt_call *c, moec_rt_need *need)
   const moec_tensor *s = moec_rt_in(c, 0), *i = moec_rt_out(c, 0);
   if (s->rank != 2 || !moec_dtype_is_float(s->dtype) || i->rank != 2 || i->dims[1] > s->dims[1]) {
     char a[MOEC_RT_SHAPE_TEXT], b[MOEC_RT_SHAPE_TEXT];
-    return moec_rt_mismatch(c, "expected scores [tokens, experts] and at most as many choices, got %s -> %s",
-                            moec_rt_shape_text(s->dtype, s->rank, s->dims, a, sizeof a),
-                            moec_rt_shape_text(i->dtype, i->rank, i->dims, b, sizeof b));
+    return moec_rt_mismatch(
+        c, "expected scores [tokens, experts] and at most as many choices, got %s -> %s",
+        moec_rt_shape_text(s->dtype, s->rank, s->dims, a, sizeof a),
+        moec_rt_shape_text(i->dtype, i->rank, i->dims, b, sizeof b));
   }
   const int64_t dims[] = {s->dims[0], i->dims[1]};
   need->thread = moec_rt_top_scratch(s->dims[1], i->dims[1]);
@@ -124,9 +125,13 @@ static void fill_blocks(void *ctx, int64_t begin, int64_t end, int thread) {
 
 moec_status *moec_rt_run_MOE_PLAN(const moec_rt_call *c) {
   const moec_tensor *i = moec_rt_in(c, 0);
-  sorting s = {.experts_of = i->data, .perm = moec_rt_out(c, 0)->data, .inv = moec_rt_out(c, 1)->data,
-               .offsets = moec_rt_out(c, 2)->data, .n = moec_tensor_numel(i),
-               .experts = moec_rt_out(c, 2)->dims[0] - 1, .counts = (int32_t *)(void *)c->shared,
+  sorting s = {.experts_of = i->data,
+               .perm = moec_rt_out(c, 0)->data,
+               .inv = moec_rt_out(c, 1)->data,
+               .offsets = moec_rt_out(c, 2)->data,
+               .n = moec_tensor_numel(i),
+               .experts = moec_rt_out(c, 2)->dims[0] - 1,
+               .counts = (int32_t *)(void *)c->shared,
                .wrong = -1};
   s.block = block_size(s.n);
   int64_t blocks = (s.n + s.block - 1) / s.block;
@@ -134,9 +139,9 @@ moec_status *moec_rt_run_MOE_PLAN(const moec_rt_call *c) {
   int64_t wrong = atomic_load(&s.wrong);
   if (wrong >= 0) {
     return moec_rt_op_error(c, MOEC_INVALID_ARGUMENT,
-                            "token %" PRId64 ", choice %" PRId64 ": expected an expert below %" PRId64
-                            ", got %" PRId64, wrong / i->dims[1], wrong % i->dims[1], s.experts,
-                            s.experts_of[wrong]);
+                            "token %" PRId64 ", choice %" PRId64
+                            ": expected an expert below %" PRId64 ", got %" PRId64,
+                            wrong / i->dims[1], wrong % i->dims[1], s.experts, s.experts_of[wrong]);
   }
   sum_counts(&s, blocks);
   moec_rt_parallel_for(c->pool, blocks, 1, fill_blocks, &s);

@@ -32,8 +32,8 @@ static moec_status *check_size(const moec_rt_call *c, const char *what, const mo
                                int64_t times, int64_t want) {
   int64_t n;
   if (moec_mul_i64(moec_tensor_numel(t), times, &n) && n == want) return NULL;
-  return moec_rt_mismatch(c, "expected %s of %" PRId64 " elements, got %" PRId64, what, want / times,
-                          moec_tensor_numel(t));
+  return moec_rt_mismatch(c, "expected %s of %" PRId64 " elements, got %" PRId64, what,
+                          want / times, moec_tensor_numel(t));
 }
 
 static const uint8_t *row_at(const moec_tensor *t, int64_t row, int64_t width) {
@@ -64,14 +64,17 @@ static void dispatch(void *ctx, int64_t begin, int64_t end, int thread) {
       atomic_store(&m->wrong, true);
       return;
     }
-    memcpy((uint8_t *)rows->data + (size_t)r * bytes, (uint8_t *)x->data + (size_t)(a / m->k) * bytes,
-           bytes);
+    memcpy((uint8_t *)rows->data + (size_t)r * bytes,
+           (uint8_t *)x->data + (size_t)(a / m->k) * bytes, bytes);
   }
 }
 
 moec_status *moec_rt_run_MOE_DISPATCH(const moec_rt_call *c) {
   const moec_tensor *rows = moec_rt_out(c, 0);
-  moving m = {.c = c, .index = moec_rt_in(c, 1)->data, .n = rows->dims[0], .k = c->ints[0],
+  moving m = {.c = c,
+              .index = moec_rt_in(c, 1)->data,
+              .n = rows->dims[0],
+              .k = c->ints[0],
               .width = rows->dims[1]};
   if (m.width == 0) return NULL;
   moec_rt_parallel_for(c->pool, m.n, moec_rt_grain(m.width), dispatch, &m);
@@ -87,79 +90,79 @@ static double weight_at(const moec_tensor *w, int64_t i) {
                               : moec_load_f64(w->dtype, w->data, (size_t)i);
 }
 
-/* ROWS(type, dtype): the two loops in one type. |wide| gives n elements of a row as that type: in place
- * or converted into |room|. */
-#define ROWS(type, wide_dtype)                                                                     \
-  static const type *wide_##type(const moec_tensor *t, int64_t row, int64_t width, int64_t from,   \
-                                 int64_t n, type *room) {                                          \
-    const uint8_t *at = row_at(t, row, width) + (size_t)from * moec_dtype_get(t->dtype)->bytes;    \
-    if (t->dtype == wide_dtype) return (const type *)(const void *)at;                             \
-    moec_rt_convert(wide_dtype, room, 1, t->dtype, at, 1, n);                                      \
-    return room;                                                                                   \
-  }                                                                                                \
-                                                                                                   \
-  static void store_##type(const moec_tensor *t, int64_t row, int64_t width, int64_t from,         \
-                           int64_t n, const type *values) {                                        \
-    uint8_t *at = (uint8_t *)(uintptr_t)row_at(t, row, width);                                     \
-    moec_rt_convert(t->dtype, at + (size_t)from * moec_dtype_get(t->dtype)->bytes, 1, wide_dtype,  \
-                    values, 1, n);                                                                 \
-  }                                                                                                \
-                                                                                                   \
-  static void weight_##type(void *ctx, int64_t begin, int64_t end, int thread) {                   \
-    (void)thread;                                                                                  \
-    moving *m = ctx;                                                                               \
-    const moec_tensor *rows = moec_rt_in(m->c, 0), *w = moec_rt_in(m->c, 1);                       \
-    type room[PART], product[PART];                                                                \
-    for (int64_t r = begin; r < end; r++) {                                                        \
-      int64_t a = m->index[r];                                                                     \
-      if (a < 0 || a >= m->n) {                                                                    \
-        atomic_store(&m->wrong, true);                                                             \
-        return;                                                                                    \
-      }                                                                                            \
-      type f = (type)weight_at(w, a);                                                              \
-      for (int64_t from = 0; from < m->width; from += PART) {                                      \
-        int64_t n = m->width - from < PART ? m->width - from : PART;                               \
-        const type *x = wide_##type(rows, r, m->width, from, n, room);                             \
-        for (int64_t i = 0; i < n; i++) product[i] = x[i] * f;                                     \
-        store_##type(moec_rt_out(m->c, 0), r, m->width, from, n, product);                         \
-      }                                                                                            \
-    }                                                                                              \
-  }                                                                                                \
-                                                                                                   \
-  /* Part [from, from + n) of token t into sum. */                                                 \
-  static void sum_##type(const moving *m, int64_t t, int64_t from, int64_t n, type *sum) {         \
-    const moec_tensor *rows = moec_rt_in(m->c, 0), *w = moec_rt_in(m->c, 2);                       \
-    type room[PART];                                                                               \
-    for (int64_t i = 0; i < n; i++) sum[i] = 0;                                                    \
-    for (int64_t slot = 0; slot < m->k; slot++) {                                                  \
-      int64_t a = t * m->k + slot;                                                                 \
-      const type *x = wide_##type(rows, m->index[a], m->width, from, n, room);                     \
-      if (!w) {                                                                                    \
-        for (int64_t i = 0; i < n; i++) sum[i] += x[i];                                            \
-        continue;                                                                                  \
-      }                                                                                            \
-      type f = (type)weight_at(w, a);                                                              \
-      for (int64_t i = 0; i < n; i++) sum[i] += x[i] * f;                                          \
-    }                                                                                              \
-  }                                                                                                \
-                                                                                                   \
-  static void combine_##type(void *ctx, int64_t begin, int64_t end, int thread) {                  \
-    (void)thread;                                                                                  \
-    moving *m = ctx;                                                                               \
-    const moec_tensor *residual = moec_rt_in(m->c, 3);                                             \
-    type sum[PART], room[PART];                                                                    \
-    for (int64_t t = begin; t < end; t++) {                                                        \
-      if (!indices_fit(m, t)) return;                                                              \
-      for (int64_t from = 0; from < m->width; from += PART) {                                      \
-        int64_t n = m->width - from < PART ? m->width - from : PART;                               \
-        sum_##type(m, t, from, n, sum);                                                            \
-        if (residual) {                                                                            \
-          const type *x = wide_##type(residual, t, m->width, from, n, room);                       \
-          for (int64_t i = 0; i < n; i++) sum[i] += x[i];                                          \
-        }                                                                                          \
-        store_##type(moec_rt_out(m->c, 0), t, m->width, from, n, sum);                             \
-      }                                                                                            \
-    }                                                                                              \
+/* ROWS(type, dtype): the two loops in one type. wide_*() gives n elements of a row as that type: in
+ * place or converted into |room|. */
+#define ROWS(type, wide_dtype)                                                                    \
+  static const type *wide_##type(const moec_tensor *t, int64_t row, int64_t width, int64_t from,  \
+                                 int64_t n, type *room) {                                         \
+    const uint8_t *at = row_at(t, row, width) + (size_t)from * moec_dtype_get(t->dtype)->bytes;   \
+    if (t->dtype == wide_dtype) return (const type *)(const void *)at;                            \
+    moec_rt_convert(wide_dtype, room, 1, t->dtype, at, 1, n);                                     \
+    return room;                                                                                  \
+  }                                                                                               \
+                                                                                                  \
+  static void store_##type(const moec_tensor *t, int64_t row, int64_t width, int64_t from,        \
+                           int64_t n, const type *values) {                                       \
+    uint8_t *at = (uint8_t *)(uintptr_t)row_at(t, row, width);                                    \
+    moec_rt_convert(t->dtype, at + (size_t)from * moec_dtype_get(t->dtype)->bytes, 1, wide_dtype, \
+                    values, 1, n);                                                                \
+  }                                                                                               \
+                                                                                                  \
+  static void weight_##type(void *ctx, int64_t begin, int64_t end, int thread) {                  \
+    (void)thread;                                                                                 \
+    moving *m = ctx;                                                                              \
+    const moec_tensor *rows = moec_rt_in(m->c, 0), *w = moec_rt_in(m->c, 1);                      \
+    type room[PART], product[PART];                                                               \
+    for (int64_t r = begin; r < end; r++) {                                                       \
+      int64_t a = m->index[r];                                                                    \
+      if (a < 0 || a >= m->n) {                                                                   \
+        atomic_store(&m->wrong, true);                                                            \
+        return;                                                                                   \
+      }                                                                                           \
+      type f = (type)weight_at(w, a);                                                             \
+      for (int64_t from = 0; from < m->width; from += PART) {                                     \
+        int64_t n = m->width - from < PART ? m->width - from : PART;                              \
+        const type *x = wide_##type(rows, r, m->width, from, n, room);                            \
+        for (int64_t i = 0; i < n; i++) product[i] = x[i] * f;                                    \
+        store_##type(moec_rt_out(m->c, 0), r, m->width, from, n, product);                        \
+      }                                                                                           \
+    }                                                                                             \
+  }                                                                                               \
+                                                                                                  \
+  /* Part [from, from + n) of token t into sum. */                                                \
+  static void sum_##type(const moving *m, int64_t t, int64_t from, int64_t n, type *sum) {        \
+    const moec_tensor *rows = moec_rt_in(m->c, 0), *w = moec_rt_in(m->c, 2);                      \
+    type room[PART];                                                                              \
+    for (int64_t i = 0; i < n; i++) sum[i] = 0;                                                   \
+    for (int64_t slot = 0; slot < m->k; slot++) {                                                 \
+      int64_t a = t * m->k + slot;                                                                \
+      const type *x = wide_##type(rows, m->index[a], m->width, from, n, room);                    \
+      if (!w) {                                                                                   \
+        for (int64_t i = 0; i < n; i++) sum[i] += x[i];                                           \
+        continue;                                                                                 \
+      }                                                                                           \
+      type f = (type)weight_at(w, a);                                                             \
+      for (int64_t i = 0; i < n; i++) sum[i] += x[i] * f;                                         \
+    }                                                                                             \
+  }                                                                                               \
+                                                                                                  \
+  static void combine_##type(void *ctx, int64_t begin, int64_t end, int thread) {                 \
+    (void)thread;                                                                                 \
+    moving *m = ctx;                                                                              \
+    const moec_tensor *residual = moec_rt_in(m->c, 3);                                            \
+    type sum[PART], room[PART];                                                                   \
+    for (int64_t t = begin; t < end; t++) {                                                       \
+      if (!indices_fit(m, t)) return;                                                             \
+      for (int64_t from = 0; from < m->width; from += PART) {                                     \
+        int64_t n = m->width - from < PART ? m->width - from : PART;                              \
+        sum_##type(m, t, from, n, sum);                                                           \
+        if (residual) {                                                                           \
+          const type *x = wide_##type(residual, t, m->width, from, n, room);                      \
+          for (int64_t i = 0; i < n; i++) sum[i] += x[i];                                         \
+        }                                                                                         \
+        store_##type(moec_rt_out(m->c, 0), t, m->width, from, n, sum);                            \
+      }                                                                                           \
+    }                                                                                             \
   }
 
 static bool indices_fit(moving *m, int64_t t) {
@@ -182,7 +185,8 @@ static moec_status *check_floats(const moec_rt_call *c) {
       return moec_rt_mismatch(c, "expected floats, got %s", moec_dtype_get(t->dtype)->text);
     }
   }
-  return moec_dtype_is_float(moec_rt_out(c, 0)->dtype) && moec_dtype_is_float(moec_rt_in(c, 0)->dtype)
+  return moec_dtype_is_float(moec_rt_out(c, 0)->dtype) &&
+                 moec_dtype_is_float(moec_rt_in(c, 0)->dtype)
              ? NULL
              : moec_rt_mismatch(c, "expected rows of floats");
 }
@@ -217,7 +221,10 @@ moec_status *moec_rt_check_MOE_COMBINE(const moec_rt_call *c, moec_rt_need *need
 
 moec_status *moec_rt_run_MOE_COMBINE(const moec_rt_call *c) {
   const moec_tensor *rows = moec_rt_in(c, 0);
-  moving m = {.c = c, .index = moec_rt_in(c, 1)->data, .n = rows->dims[0], .k = c->ints[0],
+  moving m = {.c = c,
+              .index = moec_rt_in(c, 1)->data,
+              .n = rows->dims[0],
+              .k = c->ints[0],
               .width = rows->dims[1]};
   moec_rt_parallel_for(c->pool, m.n / m.k, moec_rt_grain(m.width * m.k),
                        rows->dtype == MOEC_F64 ? combine_double : combine_float, &m);

@@ -14,8 +14,10 @@ static moec_status *check_flag(const moec_rt_record *r, const char *what, int64_
 
 static moec_status *ints_gemm(const moec_rt_record *r, const int64_t *v, uint32_t n) {
   if (v[0] < 0 || v[0] > MOEC_PLAN_MAX_RANK || n != 8 + 3 * (uint64_t)v[0]) {
-    return moec_rt_bad(r, "gemm: expected 8 integers and 3 for each of at most %d batch axes, got "
-                       "%u for %" PRId64 " axes", MOEC_PLAN_MAX_RANK, n, v[0]);
+    return moec_rt_bad(r,
+                       "gemm: expected 8 integers and 3 for each of at most %d batch axes, got "
+                       "%u for %" PRId64 " axes",
+                       MOEC_PLAN_MAX_RANK, n, v[0]);
   }
   for (uint32_t i = 1; i < n; i++) {
     if (v[i] < 0 || v[i] >= r->p->n_exprs) {
@@ -28,16 +30,21 @@ static moec_status *ints_gemm(const moec_rt_record *r, const int64_t *v, uint32_
 
 static moec_status *ints_conv(const moec_rt_record *r, const int64_t *v, uint32_t n) {
   if (v[0] < 0 || v[0] > MAX_SPATIAL || n != 2 + 4 * (uint64_t)v[0]) {
-    return moec_rt_bad(r, "conv: expected 2 integers and 4 for each of at most %d axes, got %u for "
-                       "%" PRId64 " axes", (int)MAX_SPATIAL, n, v[0]);
+    return moec_rt_bad(r,
+                       "conv: expected 2 integers and 4 for each of at most %d axes, got %u for "
+                       "%" PRId64 " axes",
+                       (int)MAX_SPATIAL, n, v[0]);
   }
   for (int64_t i = 0; i < v[0]; i++) {
     int64_t stride = v[1 + i], dilation = v[1 + 3 * v[0] + i];
     int64_t lo = v[1 + v[0] + i], hi = v[1 + 2 * v[0] + i];
     if (stride < 1 || stride > INT32_MAX || dilation < 1 || dilation > INT32_MAX ||
         lo < INT32_MIN || lo > INT32_MAX || hi < INT32_MIN || hi > INT32_MAX) {
-      return moec_rt_bad(r, "conv: axis %" PRId64 ": expected stride and dilation of at least 1, "
-                         "got %" PRId64 " and %" PRId64, i, stride, dilation);
+      return moec_rt_bad(r,
+                         "conv: axis %" PRId64
+                         ": expected stride and dilation of at least 1, "
+                         "got %" PRId64 " and %" PRId64,
+                         i, stride, dilation);
     }
   }
   if (v[n - 1] < 1) return moec_rt_bad(r, "conv: expected 1 group or more, got %" PRId64, v[n - 1]);

@@ -82,8 +82,8 @@ static inline int64_t moec_rt_grain(int64_t cost) {
 }
 
 /* STEP(NAME): check and run of each library step; one file a family: ops_*.c, moe_*.c. */
-#define MOEC_RT_DECLARE(NAME, text)                                                    \
-  moec_status *moec_rt_check_##NAME(const moec_rt_call *c, moec_rt_need *need);        \
+#define MOEC_RT_DECLARE(NAME, text)                                             \
+  moec_status *moec_rt_check_##NAME(const moec_rt_call *c, moec_rt_need *need); \
   moec_status *moec_rt_run_##NAME(const moec_rt_call *c);
 MOEC_PLAN_STEPS(MOEC_RT_DECLARE)
 #undef MOEC_RT_DECLARE

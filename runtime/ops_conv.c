@@ -30,8 +30,8 @@ static conv read_conv(const moec_rt_call *c) {
   v.groups = c->ints[c->step->n_ints - 1];
   v.in_plane = v.taps = v.out_plane = 1;
   for (uint32_t i = 0; i < v.d; i++) {
-    v.axes[i] = (axis){v.x->dims[2 + i], v.w->dims[2 + i],    v.y->dims[2 + i],
-                       ints[i],          ints[v.d + i],       ints[3 * v.d + i]};
+    v.axes[i] = (axis){v.x->dims[2 + i], v.w->dims[2 + i], v.y->dims[2 + i],
+                       ints[i],          ints[v.d + i],    ints[3 * v.d + i]};
     v.in_plane *= v.axes[i].in;
     v.taps *= v.axes[i].kernel;
     v.out_plane *= v.axes[i].out;
@@ -84,48 +84,49 @@ static void valid(const axis *a, int64_t shift, int64_t *first, int64_t *last) {
 }
 
 /* SUM(name, type): plane += w[tap] * x shifted by the tap, for every tap. */
-#define SUM(name, type)                                                                        \
-  static void name(const conv *v, const type *x, const void *weights, int64_t first_tap,       \
-                   type *plane) {                                                              \
-    uint32_t last = v->d - 1;                                                                  \
-    const axis *in = &v->axes[last];                                                           \
-    for (int64_t tap = 0; tap < v->taps; tap++) {                                              \
-      type w;                                                                                  \
-      moec_rt_convert(v->sum, &w, 1, v->w->dtype,                                              \
-                      (const uint8_t *)weights +                                               \
-                          (size_t)(first_tap + tap) * moec_dtype_get(v->w->dtype)->bytes,      \
-                      1, 1);                                                                   \
+#define SUM(name, type)                                                                           \
+  static void name(const conv *v, const type *x, const void *weights, int64_t first_tap,          \
+                   type *plane) {                                                                 \
+    uint32_t last = v->d - 1;                                                                     \
+    const axis *in = &v->axes[last];                                                              \
+    for (int64_t tap = 0; tap < v->taps; tap++) {                                                 \
+      type w;                                                                                     \
+      moec_rt_convert(v->sum, &w, 1, v->w->dtype,                                                 \
+                      (const uint8_t *)weights +                                                  \
+                          (size_t)(first_tap + tap) * moec_dtype_get(v->w->dtype)->bytes,         \
+                      1, 1);                                                                      \
       int64_t shift[MAX_SPATIAL + 1], left = tap, lines = v->out_plane / (in->out ? in->out : 1); \
-      for (uint32_t i = v->d; i-- > 0; left /= v->axes[i].kernel) {                            \
-        shift[i] = left % v->axes[i].kernel * v->axes[i].dilation - v->axes[i].pad;            \
-      }                                                                                        \
-      int64_t begin, end;                                                                      \
-      valid(in, shift[last], &begin, &end);                                                    \
-      for (int64_t line = 0; line < lines; line++) {                                           \
-        int64_t rest = line, from = 0, scale = 1;                                              \
-        bool inside = true;                                                                    \
-        for (uint32_t i = last; i-- > 0; rest /= v->axes[i].out) {                             \
-          int64_t p = rest % v->axes[i].out * v->axes[i].stride + shift[i];                    \
-          inside = inside && p >= 0 && p < v->axes[i].in;                                      \
-          from += p * scale;                                                                   \
-          scale *= v->axes[i].in;                                                              \
-        }                                                                                      \
-        if (!inside || begin >= end) continue;                                                 \
-        const type *s = x + from * in->in + begin * in->stride + shift[last];                  \
-        type *y = plane + line * in->out + begin;                                              \
-        if (in->stride == 1)                                                                   \
-          for (int64_t o = 0; o < end - begin; o++) y[o] += w * s[o];                          \
-        else                                                                                   \
-          for (int64_t o = 0; o < end - begin; o++) y[o] += w * s[o * in->stride];             \
-      }                                                                                        \
-    }                                                                                          \
+      for (uint32_t i = v->d; i-- > 0; left /= v->axes[i].kernel) {                               \
+        shift[i] = left % v->axes[i].kernel * v->axes[i].dilation - v->axes[i].pad;               \
+      }                                                                                           \
+      int64_t begin, end;                                                                         \
+      valid(in, shift[last], &begin, &end);                                                       \
+      for (int64_t line = 0; line < lines; line++) {                                              \
+        int64_t rest = line, from = 0, scale = 1;                                                 \
+        bool inside = true;                                                                       \
+        for (uint32_t i = last; i-- > 0; rest /= v->axes[i].out) {                                \
+          int64_t p = rest % v->axes[i].out * v->axes[i].stride + shift[i];                       \
+          inside = inside && p >= 0 && p < v->axes[i].in;                                         \
+          from += p * scale;                                                                      \
+          scale *= v->axes[i].in;                                                                 \
+        }                                                                                         \
+        if (!inside || begin >= end) continue;                                                    \
+        const type *s = x + from * in->in + begin * in->stride + shift[last];                     \
+        type *y = plane + line * in->out + begin;                                                 \
+        if (in->stride == 1)                                                                      \
+          for (int64_t o = 0; o < end - begin; o++) y[o] += w * s[o];                             \
+        else                                                                                      \
+          for (int64_t o = 0; o < end - begin; o++) y[o] += w * s[o * in->stride];                \
+      }                                                                                           \
+    }                                                                                             \
   }
 SUM(sum_f32, float)
 SUM(sum_f64, double)
 
 static void planes(void *ctx, int64_t begin, int64_t end, int thread) {
   const conv *v = ctx;
-  int64_t m = v->w->dims[0], each = v->w->dims[1], bytes = (int64_t)moec_dtype_get(v->x->dtype)->bytes;
+  int64_t m = v->w->dims[0], each = v->w->dims[1],
+          bytes = (int64_t)moec_dtype_get(v->x->dtype)->bytes;
   size_t wide = moec_dtype_get(v->sum)->bytes;
   uint8_t *plane = moec_rt_scratch(v->c, thread), *line = plane + (size_t)v->out_plane * wide;
   for (int64_t i = begin; i < end; i++) {
@@ -144,8 +145,8 @@ static void planes(void *ctx, int64_t begin, int64_t end, int thread) {
       else
         sum_f32(v, x, v->w->data, tap, (float *)(void *)plane);
     }
-    moec_rt_convert(v->y->dtype, (uint8_t *)v->y->data + i * v->out_plane * bytes, 1, v->sum, plane, 1,
-                    v->out_plane);
+    moec_rt_convert(v->y->dtype, (uint8_t *)v->y->data + i * v->out_plane * bytes, 1, v->sum, plane,
+                    1, v->out_plane);
   }
 }
 

@@ -15,8 +15,15 @@ typedef struct product {
 
 static product read_product(const moec_rt_call *c) {
   const int64_t *e = c->ints + 1, *v = c->values;
-  product p = {.m = v[e[0]], .n = v[e[1]], .k = v[e[2]], .a_m = v[e[3]], .a_k = v[e[4]],
-               .b_k = v[e[5]], .b_n = v[e[6]], .count = 1, .axes = (uint32_t)c->ints[0]};
+  product p = {.m = v[e[0]],
+               .n = v[e[1]],
+               .k = v[e[2]],
+               .a_m = v[e[3]],
+               .a_k = v[e[4]],
+               .b_k = v[e[5]],
+               .b_n = v[e[6]],
+               .count = 1,
+               .axes = (uint32_t)c->ints[0]};
   for (uint32_t i = 0; i < p.axes; i++) {
     p.size[i] = v[e[7 + 3 * i]];
     p.a_step[i] = v[e[8 + 3 * i]];
@@ -65,7 +72,8 @@ moec_status *moec_rt_check_GEMM(const moec_rt_call *c, moec_rt_need *need) {
   moec_rt_matrix ma = {NULL, a->dtype, p.a_m, p.a_k}, mb = {NULL, b->dtype, p.b_k, p.b_n};
   if (!inside(&p, a, b, y) || !moec_rt_matrix_fits(&ma, p.m, p.k) ||
       !moec_rt_matrix_fits(&mb, p.k, p.n)) {
-    return moec_rt_mismatch(c, "sizes %" PRId64 "x%" PRId64 "x%" PRId64 " with strides %" PRId64
+    return moec_rt_mismatch(c,
+                            "sizes %" PRId64 "x%" PRId64 "x%" PRId64 " with strides %" PRId64
                             ", %" PRId64 " and %" PRId64 ", %" PRId64 " do not fit the operands",
                             p.m, p.n, p.k, p.a_m, p.a_k, p.b_k, p.b_n);
   }
@@ -126,10 +134,14 @@ moec_status *moec_rt_run_GEMM(const moec_rt_call *c) {
   work w = {.c = c, .p = read_product(c)};
   const product *p = &w.p;
   if (p->count == 0 || p->m == 0 || p->n == 0) return NULL;
-  w.whole = (moec_rt_gemm){.m = p->m, .n = p->n, .k = p->k,
+  w.whole = (moec_rt_gemm){.m = p->m,
+                           .n = p->n,
+                           .k = p->k,
                            .a = {a->data, a->dtype, p->a_m, p->a_k},
                            .b = {b->data, b->dtype, p->b_k, p->b_n},
-                           .y = y->data, .y_dtype = y->dtype, .y_rows = p->n,
+                           .y = y->data,
+                           .y_dtype = y->dtype,
+                           .y_rows = p->n,
                            .accumulate = add != NULL};
   w.tiles = moec_rt_gemm_tiles(p->m, p->n, p->k);
   w.add = add && add->data != y->data ? add->data : NULL;

@@ -14,7 +14,8 @@ static bool is_index(moec_dtype t) { return t == MOEC_I64 || t == MOEC_I32; }
 
 /* The index at |at|, counted from the end where negative; -1 where out of range. */
 static int64_t read_index(const moec_tensor *i, int64_t at, int64_t size) {
-  int64_t v = i->dtype == MOEC_I64 ? ((const int64_t *)i->data)[at] : ((const int32_t *)i->data)[at];
+  int64_t v =
+      i->dtype == MOEC_I64 ? ((const int64_t *)i->data)[at] : ((const int32_t *)i->data)[at];
   if (v < 0) v += size;
   return v >= 0 && v < size ? v : -1;
 }
@@ -52,10 +53,12 @@ static void update(const moec_tensor *y, int64_t to, const moec_tensor *u, int64
   for (int64_t i = 0; i < n; i++) {
     size_t a = (size_t)(to + i), b = (size_t)(from + i);
     if (floats) {
-      moec_store_f64(t, y->data, a, combine_f(how, moec_load_f64(t, y->data, a), moec_load_f64(t, u->data, b)));
+      moec_store_f64(t, y->data, a,
+                     combine_f(how, moec_load_f64(t, y->data, a), moec_load_f64(t, u->data, b)));
     } else {
-      moec_store_i64(t, y->data, a,
-                     combine_i(how, moec_load_i64(t, y->data, a), moec_load_i64(t, u->data, b), is_unsigned));
+      moec_store_i64(
+          t, y->data, a,
+          combine_i(how, moec_load_i64(t, y->data, a), moec_load_i64(t, u->data, b), is_unsigned));
     }
   }
 }

@@ -20,8 +20,8 @@ moec_status *moec_rt_check_TOPK(const moec_rt_call *c, moec_rt_need *need) {
   if (!y) return NULL;
   int64_t k = y->rank == x->rank ? y->dims[axis] : -1;
   if (k < 0 || k > x->dims[axis]) {
-    return moec_rt_op_error(c, MOEC_INVALID_ARGUMENT, "expected k of at most %" PRId64 ", got %" PRId64,
-                            x->dims[axis], k);
+    return moec_rt_op_error(c, MOEC_INVALID_ARGUMENT,
+                            "expected k of at most %" PRId64 ", got %" PRId64, x->dims[axis], k);
   }
   for (uint32_t i = 0; i < x->rank; i++) dims[i] = i == axis ? k : x->dims[i];
   const moec_tensor *values = moec_rt_out(c, 0), *indices = moec_rt_out(c, 1);
@@ -33,7 +33,8 @@ moec_status *moec_rt_check_TOPK(const moec_rt_call *c, moec_rt_need *need) {
 
 static void select_lines(void *ctx, int64_t begin, int64_t end, int thread) {
   const moec_rt_call *c = ctx;
-  const moec_tensor *x = moec_rt_in(c, 0), *values = moec_rt_out(c, 0), *indices = moec_rt_out(c, 1);
+  const moec_tensor *x = moec_rt_in(c, 0), *values = moec_rt_out(c, 0),
+                    *indices = moec_rt_out(c, 1);
   moec_rt_axis a = moec_rt_axis_of(x, c->ints[AXIS]);
   int64_t k = any_result(c)->dims[c->ints[AXIS]], bytes = (int64_t)moec_dtype_get(x->dtype)->bytes;
   for (int64_t i = begin; i < end; i++) {

@@ -39,7 +39,8 @@ static void select_few(moec_dtype t, const void *data, int64_t step, int64_t n, 
   }
 }
 
-/* Many: a merge sort, bottom up, between the two halves of |items|; returns the half with the result. */
+/* Many: a merge sort, bottom up, between the two halves of |items|; returns the half with the
+ * result. */
 static moec_rt_item *sort(moec_rt_item *items, int64_t n) {
   moec_rt_item *from = items, *to = items + n;
   for (int64_t width = 1; width < n; width *= 2) {

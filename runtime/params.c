@@ -23,7 +23,8 @@ static moec_status *find_file(const char *name, const moec_rt_weights *w, char *
   }
   return moec_error(MOEC_INVALID_ARGUMENT,
                     "weights: expected a file %s in the folder of --weights or MOEC_WEIGHTS or "
-                    "beside the model, got none in: %s", name, used ? tried : "no folder");
+                    "beside the model, got none in: %s",
+                    name, used ? tried : "no folder");
 }
 
 static moec_status *open_file(const moec_rt_plan *p, uint32_t i, const moec_rt_weights *w,
@@ -33,20 +34,23 @@ static moec_status *open_file(const moec_rt_plan *p, uint32_t i, const moec_rt_w
   MOEC_TRY(find_file(moec_rt_str(p, f->name), w, path, sizeof path));
   MOEC_TRY(moec_map_user_file(path, out));
   if (out->size != f->size) {
-    return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected the %" PRIu64
-                      " bytes that the model was compiled with, got %zu", path, f->size, out->size);
+    return moec_error(MOEC_INVALID_ARGUMENT,
+                      "%s: expected the %" PRIu64
+                      " bytes that the model was compiled with, got %zu",
+                      path, f->size, out->size);
   }
   if (w->trust) return NULL;
   uint8_t got[32];
   moec_sha256(out->data, out->size, got);
   if (!memcmp(f->sha256, got, sizeof got)) return NULL;
-  return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected the contents that the model was compiled with, "
-                    "sha256 %02x%02x%02x%02x..., got %02x%02x%02x%02x...", path, f->sha256[0],
-                    f->sha256[1], f->sha256[2], f->sha256[3], got[0], got[1], got[2], got[3]);
+  return moec_error(MOEC_INVALID_ARGUMENT,
+                    "%s: expected the contents that the model was compiled with, "
+                    "sha256 %02x%02x%02x%02x..., got %02x%02x%02x%02x...",
+                    path, f->sha256[0], f->sha256[1], f->sha256[2], f->sha256[3], got[0], got[1],
+                    got[2], got[3]);
 }
 
-static moec_status *open_files(const moec_rt_plan *p, const moec_rt_weights *w,
-                               moec_rt_params *x) {
+static moec_status *open_files(const moec_rt_plan *p, const moec_rt_weights *w, moec_rt_params *x) {
   MOEC_TRY(MOEC_RT_NEW(p->mem, x->files, p->n_files, "weights"));
   x->n_files = p->n_files;
   for (uint32_t i = 0; i < p->n_files; i++) MOEC_TRY(open_file(p, i, w, &x->files[i]));
@@ -120,8 +124,8 @@ static void move_plane(const walk *w, uint8_t *dst, int64_t to, const uint8_t *s
     for (int64_t j0 = 0; j0 < w->size[b]; j0 += SQUARE) {
       int64_t n = w->size[b] - j0 < SQUARE ? w->size[b] - j0 : SQUARE;
       for (int64_t i = i0; i < i1; i++) {
-        move(w, dst, to + i * w->to[a] + j0 * w->to[b], src, from + i * w->from[a] + j0 * w->from[b],
-             b, n);
+        move(w, dst, to + i * w->to[a] + j0 * w->to[b], src,
+             from + i * w->from[a] + j0 * w->from[b], b, n);
       }
     }
   }
@@ -181,7 +185,8 @@ static bool same_type(const moec_rt_plan *p, uint32_t i, uint32_t j) {
 /* The address of an earlier parameter that shares storage with parameter |i|, or NULL. */
 static void *tied(const moec_rt_plan *p, uint32_t i, void *const *buffers) {
   for (uint32_t j = 0; p->params[i].tie && j < i; j++) {
-    if (p->params[j].tie == p->params[i].tie && same_type(p, p->params[j].tensor, p->params[i].tensor)) {
+    if (p->params[j].tie == p->params[i].tie &&
+        same_type(p, p->params[j].tensor, p->params[i].tensor)) {
       return buffers[p->tensors[p->params[j].tensor].buffer];
     }
   }

@@ -106,16 +106,20 @@ static moec_status *check_pieces(const moec_rt_record *r, uint32_t i) {
   uint32_t seen = 0;
   for (uint32_t a = 0; a < x->rank; a++) {
     if (x->shape[a] < 0 || x->start[a] < 0 || !moec_mul_i64(bytes, x->shape[a], &bytes)) {
-      return moec_rt_bad(r, "axis %u: expected sizes of at least 0 whose product is a size, got "
-                         "%" PRId64 " starting at %" PRId64, a, x->shape[a], x->start[a]);
+      return moec_rt_bad(r,
+                         "axis %u: expected sizes of at least 0 whose product is a size, got "
+                         "%" PRId64 " starting at %" PRId64,
+                         a, x->shape[a], x->start[a]);
     }
     if (x->perm[a] < x->rank) seen |= 1u << x->perm[a];
   }
-  if (seen != (1u << x->rank) - 1) return moec_rt_bad(r, "perm: expected a permutation of the axes");
+  if (seen != (1u << x->rank) - 1)
+    return moec_rt_bad(r, "perm: expected a permutation of the axes");
   uint64_t total = x->file == MOEC_NONE ? p->footer.data_size : p->files[x->file].size;
   if (x->offset > total || (uint64_t)bytes > total - x->offset) {
-    return moec_rt_bad(r, "expected bytes inside the %" PRIu64 " of its file, got %" PRId64
-                       " at %" PRIu64, total, bytes, x->offset);
+    return moec_rt_bad(
+        r, "expected bytes inside the %" PRIu64 " of its file, got %" PRId64 " at %" PRIu64, total,
+        bytes, x->offset);
   }
   return NULL;
 }
@@ -129,8 +133,11 @@ static moec_status *check_consts(const moec_rt_record *r, uint32_t i) {
   }
   uint64_t total = p->footer.data_size;
   if (c->offset % MOEC_RT_ALIGN || c->offset > total || c->size > total - c->offset) {
-    return moec_rt_bad(r, "expected bytes inside the %" PRIu64 " of data at a multiple of %u, got "
-                       "%" PRIu64 " at %" PRIu64, total, MOEC_RT_ALIGN, c->size, c->offset);
+    return moec_rt_bad(r,
+                       "expected bytes inside the %" PRIu64
+                       " of data at a multiple of %u, got "
+                       "%" PRIu64 " at %" PRIu64,
+                       total, MOEC_RT_ALIGN, c->size, c->offset);
   }
   return NULL;
 }
@@ -201,13 +208,23 @@ typedef struct table {
   size_t count; /* offset of the count in moec_rt_plan */
   check_fn check;
 } table;
-#define TABLE(text, field) {text, offsetof(moec_rt_plan, n_##field), check_##field}
+#define TABLE(text, field) \
+  { text, offsetof(moec_rt_plan, n_##field), check_##field }
 static const table tables[] = {
-    TABLE("expression", exprs), TABLE("symbol", symbols),         TABLE("buffer", buffers),
-    TABLE("tensor", tensors),   TABLE("file", files),             TABLE("piece", pieces),
-    TABLE("constant", consts),  TABLE("kernel", kernels),         TABLE("input", inputs),
-    TABLE("output", outputs),   TABLE("constraint", constraints), TABLE("MoE layer", moe_layers),
-    TABLE("function", functions), TABLE("call", calls),
+    TABLE("expression", exprs),
+    TABLE("symbol", symbols),
+    TABLE("buffer", buffers),
+    TABLE("tensor", tensors),
+    TABLE("file", files),
+    TABLE("piece", pieces),
+    TABLE("constant", consts),
+    TABLE("kernel", kernels),
+    TABLE("input", inputs),
+    TABLE("output", outputs),
+    TABLE("constraint", constraints),
+    TABLE("MoE layer", moe_layers),
+    TABLE("function", functions),
+    TABLE("call", calls),
 };
 
 moec_status *moec_rt_check_records(const moec_rt_plan *p) {

@@ -8,7 +8,9 @@
 #define BIT(kind) (1u << MOEC_BUFFER_##kind)
 
 /* What the steps of a schedule may read and write. */
-static const struct { uint32_t reads, writes; } access_of[MOEC_SCHEDULE_COUNT] = {
+static const struct {
+  uint32_t reads, writes;
+} access_of[MOEC_SCHEDULE_COUNT] = {
     [MOEC_AT_LOAD] = {BIT(PARAM) | BIT(CONST) | BIT(LOAD), BIT(LOAD)},
     [MOEC_AT_BIND] = {BIT(PARAM) | BIT(CONST) | BIT(LOAD) | BIT(BIND), BIT(BIND)},
     [MOEC_AT_STEP] = {~0u, BIT(STEP) | BIT(OUTPUT)},
@@ -36,7 +38,8 @@ static moec_status *check_shape(const moec_rt_record *r, const moec_plan_step *s
   MOEC_TRY(moec_rt_check_index(r, "flops", s->flops, p->n_exprs));
   MOEC_TRY(moec_rt_check_range(r, "args", s->args, (uint64_t)s->n_in + s->n_out, p->n_pool));
   MOEC_TRY(moec_rt_check_range(r, "ints", s->ints, s->n_ints, p->n_ints));
-  if (s->op == MOEC_STEP_KERNEL) MOEC_TRY(moec_rt_check_index(r, "kernel", s->kernel, p->n_kernels));
+  if (s->op == MOEC_STEP_KERNEL)
+    MOEC_TRY(moec_rt_check_index(r, "kernel", s->kernel, p->n_kernels));
   MOEC_TRY(check_count(r, "inputs", s->n_in, op->min_in, op->max_in));
   MOEC_TRY(check_count(r, "outputs", s->n_out, op->min_out, op->max_out));
   MOEC_TRY(check_count(r, "integers", s->n_ints, op->min_ints, op->max_ints));

@@ -17,8 +17,9 @@ static moec_status *check_place(const moec_rt_record *r, const moec_plan_piece *
   for (uint32_t a = 0; a < x->rank; a++) {
     int64_t dim = p->static_values[p->pool[t->dims + a]], size = x->shape[x->perm[a]];
     if (x->start[a] > dim || size > dim - x->start[a]) {
-      return moec_rt_bad(r, "axis %u: expected a piece inside %" PRId64 ", got %" PRId64
-                         " starting at %" PRId64, a, dim, size, x->start[a]);
+      return moec_rt_bad(
+          r, "axis %u: expected a piece inside %" PRId64 ", got %" PRId64 " starting at %" PRId64,
+          a, dim, size, x->start[a]);
     }
     n *= (uint64_t)size; /* at most the parameter's own count, which is checked */
   }
@@ -82,8 +83,8 @@ static moec_status *check_sources(const moec_rt_plan *p, uint8_t *marks) {
     const moec_plan_buffer *b = moec_rt_buffer_of(p, p->consts[i].tensor);
     if (p->static_values[b->bytes] < 0 ||
         (uint64_t)p->static_values[b->bytes] > p->consts[i].size) {
-      return moec_rt_bad(&r, "expected %" PRId64 " bytes, got %" PRIu64,
-                         p->static_values[b->bytes], p->consts[i].size);
+      return moec_rt_bad(&r, "expected %" PRId64 " bytes, got %" PRIu64, p->static_values[b->bytes],
+                         p->consts[i].size);
     }
   }
   for (uint32_t i = 0; i < p->n_inputs; i++) {
@@ -93,8 +94,8 @@ static moec_status *check_sources(const moec_rt_plan *p, uint8_t *marks) {
   for (uint32_t i = 0; i < p->n_buffers; i++) {
     const moec_rt_record r = {p, "buffer", i};
     uint32_t kind = p->buffers[i].kind;
-    bool outside = kind == MOEC_BUFFER_PARAM || kind == MOEC_BUFFER_CONST ||
-                   kind == MOEC_BUFFER_INPUT;
+    bool outside =
+        kind == MOEC_BUFFER_PARAM || kind == MOEC_BUFFER_CONST || kind == MOEC_BUFFER_INPUT;
     if (outside && !marks[i]) return moec_rt_bad(&r, "expected a source of its bytes, got none");
   }
   return NULL;

@@ -37,18 +37,20 @@ static moec_status *check_hash(const moec_footer *f, const uint8_t *payload) {
   uint8_t got[32];
   moec_sha256(payload, (size_t)f->payload_size, got);
   if (!memcmp(f->sha256, got, sizeof got)) return NULL;
-  return invalid("expected a payload with the sha256 of its footer, %02x%02x%02x%02x..., got "
-                 "%02x%02x%02x%02x...: the file was edited",
-                 f->sha256[0], f->sha256[1], f->sha256[2], f->sha256[3], got[0], got[1], got[2], got[3]);
+  return invalid(
+      "expected a payload with the sha256 of its footer, %02x%02x%02x%02x..., got "
+      "%02x%02x%02x%02x...: the file was edited",
+      f->sha256[0], f->sha256[1], f->sha256[2], f->sha256[3], got[0], got[1], got[2], got[3]);
 }
 
 static moec_status *read_footer(moec_rt_plan *p, const uint8_t *bytes, size_t size, bool trust) {
   moec_footer *f = &p->footer; /* a copy: nothing aligns the end of a file */
   if (size >= sizeof *f) memcpy(f, bytes + size - sizeof *f, sizeof *f);
   if (size < sizeof *f || memcmp(f->magic, MOEC_FOOTER_MAGIC, sizeof f->magic)) {
-    return invalid("expected a compiled model, which ends with a %zu-byte moec footer, got %zu "
-                   "bytes without one: the file is something else, cut or stripped",
-                   sizeof *f, size);
+    return invalid(
+        "expected a compiled model, which ends with a %zu-byte moec footer, got %zu "
+        "bytes without one: the file is something else, cut or stripped",
+        sizeof *f, size);
   }
   if (f->version != MOEC_PLAN_VERSION) {
     return invalid("expected a model of format version %u, got version %u: compile it again",
@@ -57,13 +59,13 @@ static moec_status *read_footer(moec_rt_plan *p, const uint8_t *bytes, size_t si
   uint64_t room = size - sizeof *f;
   if (f->payload_offset % MOEC_PAGE || f->payload_offset > room ||
       f->payload_size != room - f->payload_offset) {
-    return invalid("footer: expected the payload between a multiple of %u and the footer at %" PRIu64
-                   ", got %" PRIu64 " bytes at %" PRIu64 ": the file was cut",
-                   MOEC_PAGE, room, f->payload_size, f->payload_offset);
+    return invalid(
+        "footer: expected the payload between a multiple of %u and the footer at %" PRIu64
+        ", got %" PRIu64 " bytes at %" PRIu64 ": the file was cut",
+        MOEC_PAGE, room, f->payload_size, f->payload_offset);
   }
   MOEC_TRY(check_part("plan", 0, f->plan_size, 1, f->payload_size));
-  MOEC_TRY(
-      check_part("kernels", f->kernels_offset, f->kernels_size, MOEC_PAGE, f->payload_size));
+  MOEC_TRY(check_part("kernels", f->kernels_offset, f->kernels_size, MOEC_PAGE, f->payload_size));
   MOEC_TRY(check_part("data", f->data_offset, f->data_size, DATA_ALIGN, f->payload_size));
   p->payload = bytes + f->payload_offset;
   if (f->kernels_size) p->kernel_object = p->payload + f->kernels_offset;
@@ -99,7 +101,7 @@ static moec_status *read_sections(moec_rt_plan *p) {
   }
   p->header = h;
   const void *at;
-#define READ(field, type)                                                                 \
+#define READ(field, type)                                                                       \
   MOEC_TRY(read_section(p, #field, h->field, sizeof(type), alignof(type), &at, &p->n_##field)); \
   p->field = at;
   MOEC_PLAN_SECTIONS(READ)

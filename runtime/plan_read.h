@@ -13,9 +13,9 @@
 
 typedef struct moec_rt_plan {
   moec_rt_memory *mem;
-  moec_map map;  /* of a file; else the caller's bytes or |copy| are used */
-  void *copy;    /* of bytes that were not aligned */
-  char *file;    /* for messages */
+  moec_map map; /* of a file; else the caller's bytes or |copy| are used */
+  void *copy;   /* of bytes that were not aligned */
+  char *file;   /* for messages */
   const uint8_t *payload;
   moec_footer footer;
   const moec_plan_header *header;

@@ -14,7 +14,9 @@
 
 enum { PB_MOST = 4096 };
 
-#define PB_FIELD(field, type) type field[PB_MOST]; uint32_t n_##field;
+#define PB_FIELD(field, type) \
+  type field[PB_MOST];        \
+  uint32_t n_##field;
 typedef struct plan_builder {
   MOEC_PLAN_SECTIONS(PB_FIELD)
   uint8_t data[1 << 18];
@@ -49,7 +51,8 @@ static inline moec_expr_ref pb_const(plan_builder *b, int64_t v) {
   return PB_ADD(b, exprs, (moec_plan_expr){.op = MOEC_EXPR_CONST, .imm = v});
 }
 
-static inline moec_expr_ref pb_expr(plan_builder *b, moec_expr_op op, moec_expr_ref x, moec_expr_ref y) {
+static inline moec_expr_ref pb_expr(plan_builder *b, moec_expr_op op, moec_expr_ref x,
+                                    moec_expr_ref y) {
   return PB_ADD(b, exprs, (moec_plan_expr){.op = op, .a = x, .b = y});
 }
 
@@ -65,8 +68,8 @@ static inline uint32_t pb_list(plan_builder *b, uint32_t n, const uint32_t *v) {
 }
 
 /* A tensor in a buffer of its own. */
-static inline uint32_t pb_tensor(plan_builder *b, moec_buffer_kind kind, moec_dtype dtype, uint32_t rank,
-                                 const moec_expr_ref *dims) {
+static inline uint32_t pb_tensor(plan_builder *b, moec_buffer_kind kind, moec_dtype dtype,
+                                 uint32_t rank, const moec_expr_ref *dims) {
   moec_expr_ref bytes = pb_const(b, (int64_t)moec_dtype_get(dtype)->bytes);
   for (uint32_t i = 0; i < rank; i++) bytes = pb_expr(b, MOEC_EXPR_MUL, bytes, dims[i]);
   uint32_t buffer = PB_ADD(b, buffers, (moec_plan_buffer){kind, bytes, MOEC_NONE, 0});
@@ -97,17 +100,25 @@ static inline uint64_t pb_data(plan_builder *b, const void *bytes, size_t size) 
 }
 
 /* A kernel of the shared object, with |rows| rows. */
-static inline uint32_t pb_kernel(plan_builder *b, const char *name, moec_expr_ref rows, moec_expr_ref scratch) {
-  return PB_ADD(b, kernels, (moec_plan_kernel){.name = pb_str(b, name), .rows = rows, .scratch = scratch,
-                                               .flops = rows, .grain = 4});
+static inline uint32_t pb_kernel(plan_builder *b, const char *name, moec_expr_ref rows,
+                                 moec_expr_ref scratch) {
+  return PB_ADD(
+      b, kernels,
+      (moec_plan_kernel){
+          .name = pb_str(b, name), .rows = rows, .scratch = scratch, .flops = rows, .grain = 4});
 }
 
 /* |args|: inputs, then outputs. */
-static inline moec_plan_step *pb_step(plan_builder *b, moec_schedule schedule, moec_step_op op, uint32_t n_in,
-                                      uint32_t n_out, const uint32_t *args, uint32_t n_ints,
-                                      const int64_t *ints) {
-  moec_plan_step s = {.op = op, .schedule = schedule, .kernel = MOEC_NONE, .n_in = n_in, .n_out = n_out,
-                      .call = MOEC_NONE, .moe = MOEC_NONE};
+static inline moec_plan_step *pb_step(plan_builder *b, moec_schedule schedule, moec_step_op op,
+                                      uint32_t n_in, uint32_t n_out, const uint32_t *args,
+                                      uint32_t n_ints, const int64_t *ints) {
+  moec_plan_step s = {.op = op,
+                      .schedule = schedule,
+                      .kernel = MOEC_NONE,
+                      .n_in = n_in,
+                      .n_out = n_out,
+                      .call = MOEC_NONE,
+                      .moe = MOEC_NONE};
   s.args = pb_list(b, n_in + n_out, args);
   s.ints = b->n_ints;
   s.n_ints = n_ints;
@@ -118,8 +129,8 @@ static inline moec_plan_step *pb_step(plan_builder *b, moec_schedule schedule, m
   return &b->steps[at];
 }
 
-static inline void pb_launch(plan_builder *b, moec_schedule schedule, uint32_t kernel, uint32_t n_in,
-                             uint32_t n_out, const uint32_t *args) {
+static inline void pb_launch(plan_builder *b, moec_schedule schedule, uint32_t kernel,
+                             uint32_t n_in, uint32_t n_out, const uint32_t *args) {
   pb_step(b, schedule, MOEC_STEP_KERNEL, n_in, n_out, args, 0, NULL)->kernel = kernel;
 }
 
@@ -145,15 +156,16 @@ static inline void pb_hash(uint8_t *file, size_t size) {
 }
 
 /* The file: |stub| (NULL: none), payload and footer. Freed by the caller. */
-static inline uint8_t *pb_finish(plan_builder *b, const moec_map *stub, const moec_map *object, size_t *out_size) {
+static inline uint8_t *pb_finish(plan_builder *b, const moec_map *stub, const moec_map *object,
+                                 size_t *out_size) {
   moec_plan_header h = {.version = MOEC_PLAN_VERSION, .header_size = sizeof h, .cpu = b->cpu};
   memcpy(h.magic, MOEC_PLAN_MAGIC, sizeof h.magic);
   h.model = pb_str(b, "test.onnx");
   pb_lifetimes(b);
   size_t at = sizeof h;
-#define PLACE(field_, type)                                \
-  at = (at + 7) & ~(size_t)7;                              \
-  h.field_ = (moec_plan_section){at, b->n_##field_};       \
+#define PLACE(field_, type)                          \
+  at = (at + 7) & ~(size_t)7;                        \
+  h.field_ = (moec_plan_section){at, b->n_##field_}; \
   at += b->n_##field_ * sizeof(type);
   MOEC_PLAN_SECTIONS(PLACE)
 #undef PLACE
@@ -174,7 +186,8 @@ static inline uint8_t *pb_finish(plan_builder *b, const moec_map *stub, const mo
   if (stub) memcpy(file, stub->data, stub->size);
   memcpy(file + payload, &h, sizeof h);
 #define WRITE(field_, type) \
-  if (b->n_##field_) memcpy(file + payload + h.field_.offset, b->field_, b->n_##field_ * sizeof(type));
+  if (b->n_##field_)        \
+    memcpy(file + payload + h.field_.offset, b->field_, b->n_##field_ * sizeof(type));
   MOEC_PLAN_SECTIONS(WRITE)
 #undef WRITE
   if (object) memcpy(file + payload + f.kernels_offset, object->data, object->size);
@@ -188,7 +201,8 @@ static inline uint8_t *pb_finish(plan_builder *b, const moec_map *stub, const mo
 static inline moec_map pb_compile(const char *dir, const char *source) {
   char path[256], command[1024];
   UNIT_OK(moec_write_file(unit_path(path, dir, "kernels.c"), source, strlen(source), 0644));
-  snprintf(command, sizeof command, "cc -O1 -shared -fPIC -I. -o %s/kernels.so %s/kernels.c", dir, dir);
+  snprintf(command, sizeof command, "cc -O1 -shared -fPIC -I. -o %s/kernels.so %s/kernels.c", dir,
+           dir);
   ck_assert_int_eq(system(command), 0);
   moec_map m;
   UNIT_OK(moec_map_user_file(unit_path(path, dir, "kernels.so"), &m));

@@ -1,7 +1,7 @@
 /* Files that are no plans, and plans that lie. */
+#include "runtime/plan_read.h"
 #include "base/tensor.h"
 #include "include/moec.h"
-#include "runtime/plan_read.h"
 #include "tests/unit/plan_sample.h"
 
 static uint8_t *sample(size_t *size) {
@@ -25,7 +25,8 @@ static moec_status *open_bytes(const void *bytes, size_t size) {
 static void run_with(moec_model *m, int64_t batch, int64_t seq) {
   static float x[4096];
   static int64_t ids[4096];
-  const moec_view vx = {x, MOEC_DTYPE_F32, 2, {batch * seq, 8}}, vi = {ids, MOEC_DTYPE_I64, 2, {batch, seq}};
+  const moec_view vx = {x, MOEC_DTYPE_F32, 2, {batch * seq, 8}},
+                  vi = {ids, MOEC_DTYPE_I64, 2, {batch, seq}};
   moec_layer_routes r;
   moec_view y;
   for (int i = 0; i < 4096; i++) x[i] = (float)(i % 13);
@@ -37,9 +38,12 @@ static void run_with(moec_model *m, int64_t batch, int64_t seq) {
   UNIT_OK(moec_output(m, 1, &y)); /* as is the convolution's */
   UNIT_TRUE(y.dims[2] == seq + 3);
   UNIT_OK(moec_route(m, 0, &r));
-  UNIT_TRUE(r.experts == 4 && r.indices.dims[0] == batch * seq && r.indices.dims[1] == 2 && r.weights.data);
-  for (int64_t i = 0; i < batch * seq * 2; i++) UNIT_TRUE(((int64_t *)r.indices.data)[i] == (i & 1)); /* all scores are equal */
-  for (int64_t e = 0; e < 5; e++) UNIT_TRUE(((int32_t *)r.offsets.data)[e] == (e > 1 ? 2 : e) * batch * seq);
+  UNIT_TRUE(r.experts == 4 && r.indices.dims[0] == batch * seq && r.indices.dims[1] == 2 &&
+            r.weights.data);
+  for (int64_t i = 0; i < batch * seq * 2; i++)
+    UNIT_TRUE(((int64_t *)r.indices.data)[i] == (i & 1)); /* all scores are equal */
+  for (int64_t e = 0; e < 5; e++)
+    UNIT_TRUE(((int32_t *)r.offsets.data)[e] == (e > 1 ? 2 : e) * batch * seq);
 }
 
 START_TEST(test_sample_runs) {
@@ -67,7 +71,8 @@ START_TEST(test_cut_and_edited_files) {
   uint8_t *file = sample(&size);
   char *dir = unit_folder(), path[256];
   moec_model *m;
-  UNIT_FAILS(open_bytes("", 0), MOEC_INVALID_MODEL, "expected a compiled model, which ends with a 120-byte moec footer, got 0 bytes");
+  UNIT_FAILS(open_bytes("", 0), MOEC_INVALID_MODEL,
+             "expected a compiled model, which ends with a 120-byte moec footer, got 0 bytes");
   for (size_t n = 1; n < size; n += n < size - 300 ? 97 : 1) {
     UNIT_FAILS(open_bytes(file, n), MOEC_INVALID_MODEL, "cut or stripped");
   }
@@ -82,7 +87,8 @@ START_TEST(test_cut_and_edited_files) {
   }
   file[300] ^= 1;
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, "the file was edited");
-  UNIT_FAILS(moec_open("/nonexistent/model", NULL, &m), MOEC_INVALID_ARGUMENT, "/nonexistent/model");
+  UNIT_FAILS(moec_open("/nonexistent/model", NULL, &m), MOEC_INVALID_ARGUMENT,
+             "/nonexistent/model");
   UNIT_FAILS(moec_open(NULL, NULL, &m), MOEC_INVALID_ARGUMENT, "expected the path of a model");
   unit_remove(dir);
   free(file);
@@ -104,7 +110,8 @@ START_TEST(test_footer_that_lies) {
   *f = good, f->data_offset += 8;
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, "footer: expected the data inside");
   *f = good, f->version = 2;
-  UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, "expected a model of format version 1, got version 2");
+  UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL,
+             "expected a model of format version 1, got version 2");
   free(file);
 }
 END_TEST
@@ -120,15 +127,16 @@ static void refused(plan_builder *b, const char *text) {
 }
 
 /* REFUSED(text, change to |b|) */
-#define REFUSED(text, ...)           \
-  do {                               \
+#define REFUSED(text, ...)            \
+  do {                                \
     plan_builder *b = sample_build(); \
-    __VA_ARGS__;                     \
-    refused(b, text);                \
+    __VA_ARGS__;                      \
+    refused(b, text);                 \
   } while (0)
 
 START_TEST(test_records_that_lie) {
-  REFUSED("expression 2: first operand: expected an index below 2, got 2", b->exprs[2] = (moec_plan_expr){MOEC_EXPR_ADD, 2, 0, 0, 0});
+  REFUSED("expression 2: first operand: expected an index below 2, got 2",
+          b->exprs[2] = (moec_plan_expr){MOEC_EXPR_ADD, 2, 0, 0, 0});
   REFUSED("expression 0: op: expected an index below 10, got 10", b->exprs[0].op = 10);
   REFUSED("expression 0: symbol: expected an index below 2, got 2", b->exprs[0].a = 2);
   REFUSED("symbol 1: name: expected an index below", b->symbols[1].name = 4000);
@@ -141,19 +149,22 @@ START_TEST(test_records_that_lie) {
   REFUSED("piece 0: expected bytes inside", b->pieces[0].offset = UINT64_MAX);
   REFUSED("piece 1: perm: expected a permutation", b->pieces[1].perm[0] = 1);
   REFUSED("piece 0: file: expected an index below 0, got 0", b->pieces[0].file = 0);
-  REFUSED("parameter 0: axis 0: expected a piece inside 8, got 8 starting at 1", b->pieces[0].start[0] = 1);
+  REFUSED("parameter 0: axis 0: expected a piece inside 8, got 8 starting at 1",
+          b->pieces[0].start[0] = 1);
   REFUSED("parameter 0: expected pieces of 8 elements in all, got 7", b->pieces[0].shape[0] = 7);
   REFUSED("parameter 1: expected a buffer of its own", b->params[1] = b->params[0]);
   REFUSED("buffer 0: expected a source of its bytes, got none", b->n_params = 0);
   REFUSED("constant 0: expected bytes inside", b->consts[0].offset += 8);
   REFUSED("constant 0: expected 8 bytes, got 7", b->consts[0].size = 7);
   REFUSED("kernel 0: expected a shared object with it", pb_kernel(b, "k", 0, 0));
-  REFUSED("output 0: got a buffer of the wrong kind", b->buffers[b->tensors[b->outputs[0].tensor].buffer].kind = MOEC_BUFFER_STEP);
+  REFUSED("output 0: got a buffer of the wrong kind",
+          b->buffers[b->tensors[b->outputs[0].tensor].buffer].kind = MOEC_BUFFER_STEP);
   REFUSED("input 0: got a buffer of the wrong kind", b->inputs[0].tensor = 0);
   REFUSED("constraint 0: b: expected an index below", b->constraints[0].b = MOEC_NONE);
   REFUSED("MoE layer 0: indices: expected an index below", b->moe_layers[0].indices = 4000);
   REFUSED("call 0: function: expected an index below 1, got 1", b->calls[0].function = 1);
-  REFUSED("file 0: name: expected a file name without folder, got '../x'", PB_ADD(b, files, (moec_plan_file){.name = pb_str(b, "../x")}));
+  REFUSED("file 0: name: expected a file name without folder, got '../x'",
+          PB_ADD(b, files, (moec_plan_file){.name = pb_str(b, "../x")}));
 }
 END_TEST
 
@@ -169,12 +180,18 @@ START_TEST(test_steps_that_lie) {
   REFUSED("step 0: operand: expected an index below", b->pool[b->steps[0].args] = MOEC_NONE);
   REFUSED("step 2: gemm: expected 8 integers and 3 for each", b->ints[b->steps[2].ints] = 1);
   REFUSED("step 2: gemm: integer 1: expected an expression", b->ints[b->steps[2].ints + 1] = -1);
-  REFUSED("step 1: operand 1: this schedule cannot write", b->pool[b->steps[1].args + 1] = b->pool[b->steps[0].args + 1]);
+  REFUSED("step 1: operand 1: this schedule cannot write",
+          b->pool[b->steps[1].args + 1] = b->pool[b->steps[0].args + 1]);
   REFUSED("step 1: operand 0: buffer", b->pool[b->steps[1].args] = b->pool[b->steps[1].args + 1]);
   REFUSED("step 2: operand 0: buffer", b->pool[b->steps[2].args] = b->pool[b->steps[2].args + 2]);
-  REFUSED("step 2: kernel: expected an index below 0", b->steps[2].op = MOEC_STEP_KERNEL, b->steps[2].n_ints = 0);
+  REFUSED("step 2: kernel: expected an index below 0", b->steps[2].op = MOEC_STEP_KERNEL,
+          b->steps[2].n_ints = 0);
 }
 END_TEST
+
+/* A plan may ask for any amount of memory: AddressSanitizer is to refuse as malloc() does. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 
 /* Whatever four bytes of a plan say, opening and running it neither crashes nor leaks. */
 START_TEST(test_any_word_may_lie) {
@@ -191,7 +208,8 @@ START_TEST(test_any_word_may_lie) {
       memcpy(&old, file + at, 4);
       if (old == words[k]) continue;
       memcpy(file + at, &words[k], 4);
-      moec_status *s = moec_open_memory(file, size, &(moec_options){.threads = 1, .trust_weights = 1}, &m);
+      moec_status *s =
+          moec_open_memory(file, size, &(moec_options){.threads = 1, .trust_weights = 1}, &m);
       if (!s) {
         const moec_view vx = {x, MOEC_DTYPE_F32, 2, {6, 8}}, vi = {x, MOEC_DTYPE_I64, 2, {2, 3}};
         s = moec_input_borrow(m, 0, &vx);
@@ -209,5 +227,5 @@ START_TEST(test_any_word_may_lie) {
 }
 END_TEST
 
-UNIT_MAIN("plan_read", test_sample_runs, test_cut_and_edited_files, test_footer_that_lies, test_records_that_lie,
-          test_steps_that_lie, test_any_word_may_lie)
+UNIT_MAIN("plan_read", test_sample_runs, test_cut_and_edited_files, test_footer_that_lies,
+          test_records_that_lie, test_steps_that_lie, test_any_word_may_lie)

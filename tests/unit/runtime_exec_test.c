@@ -9,7 +9,8 @@ static const char source[] =
     "#include \"include/plan.h\"\n"
     /* y = 2 * w */
     "void twice(const moec_kernel_args *a, int64_t begin, int64_t end) {\n"
-    "  for (int64_t i = begin; i < end; i++) ((float *)a->buf[1])[i] = 2 * ((const float *)a->buf[0])[i];\n"
+    "  for (int64_t i = begin; i < end; i++) ((float *)a->buf[1])[i] = 2 * ((const float "
+    "*)a->buf[0])[i];\n"
     "}\n"
     /* y[i] = i + seq */
     "void ramp(const moec_kernel_args *a, int64_t begin, int64_t end) {\n"
@@ -20,8 +21,10 @@ static const char source[] =
     "  int64_t seq = a->sym[1];\n"
     "  float *t = a->scratch;\n"
     "  for (int64_t r = begin; r < end; r++) {\n"
-    "    for (int64_t s = 0; s < seq; s++) t[s] = ((const float *)a->buf[1])[s] * ((const float *)a->buf[2])[s % 4];\n"
-    "    for (int64_t s = 0; s < seq; s++) ((float *)a->buf[3])[r * seq + s] = ((const float *)a->buf[0])[r * seq + s] + t[s];\n"
+    "    for (int64_t s = 0; s < seq; s++) t[s] = ((const float *)a->buf[1])[s] * ((const float "
+    "*)a->buf[2])[s % 4];\n"
+    "    for (int64_t s = 0; s < seq; s++) ((float *)a->buf[3])[r * seq + s] = ((const float "
+    "*)a->buf[0])[r * seq + s] + t[s];\n"
     "  }\n"
     "}\n"
     /* y = table[index] */
@@ -42,23 +45,38 @@ static const float weights[] = {1, 2, 3, 4};
  * index [2*seq + 1]. Schedules: w2 at load, ramp at bind, the rest at each step. */
 static plan_builder *build(int64_t fixed_batch) {
   plan_builder *b = pb_create();
-  moec_expr_ref batch = pb_symbol(b, "batch", fixed_batch), seq = pb_symbol(b, "seq", -1), four = pb_const(b, 4);
-  moec_expr_ref odd = pb_expr(b, MOEC_EXPR_ADD, pb_expr(b, MOEC_EXPR_MUL, pb_const(b, 2), seq), pb_const(b, 1));
+  moec_expr_ref batch = pb_symbol(b, "batch", fixed_batch), seq = pb_symbol(b, "seq", -1),
+                four = pb_const(b, 4);
+  moec_expr_ref odd =
+      pb_expr(b, MOEC_EXPR_ADD, pb_expr(b, MOEC_EXPR_MUL, pb_const(b, 2), seq), pb_const(b, 1));
   const moec_expr_ref table[] = {four}, line[] = {seq}, square[] = {batch, seq}, list[] = {odd};
   uint32_t w = pb_tensor(b, MOEC_BUFFER_PARAM, MOEC_F32, 1, table);
-  uint32_t piece = PB_ADD(b, pieces, (moec_plan_piece){.file = MOEC_NONE, .dtype = MOEC_F32, .rank = 1, .shape = {4},
-                                                       .offset = pb_data(b, weights, sizeof weights)});
-  PB_ADD(b, params, (moec_plan_param){.name = pb_str(b, "w"), .tensor = w, .storage = MOEC_F32, .shard_axis = -1,
-                                      .trainable = 1, .pieces = piece, .n_pieces = 1});
+  uint32_t piece = PB_ADD(b, pieces,
+                          (moec_plan_piece){.file = MOEC_NONE,
+                                            .dtype = MOEC_F32,
+                                            .rank = 1,
+                                            .shape = {4},
+                                            .offset = pb_data(b, weights, sizeof weights)});
+  PB_ADD(b, params,
+         (moec_plan_param){.name = pb_str(b, "w"),
+                           .tensor = w,
+                           .storage = MOEC_F32,
+                           .shard_axis = -1,
+                           .trainable = 1,
+                           .pieces = piece,
+                           .n_pieces = 1});
   uint32_t w2 = pb_tensor(b, MOEC_BUFFER_LOAD, MOEC_F32, 1, table);
   uint32_t ramp = pb_tensor(b, MOEC_BUFFER_BIND, MOEC_F32, 1, line);
-  uint32_t x = pb_tensor(b, MOEC_BUFFER_INPUT, MOEC_F32, 2, square), index = pb_tensor(b, MOEC_BUFFER_INPUT, MOEC_I64, 1, list);
+  uint32_t x = pb_tensor(b, MOEC_BUFFER_INPUT, MOEC_F32, 2, square),
+           index = pb_tensor(b, MOEC_BUFFER_INPUT, MOEC_I64, 1, list);
   uint32_t mixed = pb_tensor(b, MOEC_BUFFER_STEP, MOEC_F32, 2, square), t = mixed;
-  uint32_t y = pb_tensor(b, MOEC_BUFFER_OUTPUT, MOEC_F32, 2, square), z = pb_tensor(b, MOEC_BUFFER_OUTPUT, MOEC_F32, 1, list);
+  uint32_t y = pb_tensor(b, MOEC_BUFFER_OUTPUT, MOEC_F32, 2, square),
+           z = pb_tensor(b, MOEC_BUFFER_OUTPUT, MOEC_F32, 1, list);
   moec_expr_ref none = pb_const(b, 0), room = pb_expr(b, MOEC_EXPR_MUL, four, seq);
   pb_launch(b, MOEC_AT_LOAD, pb_kernel(b, "twice", four, none), 1, 1, (uint32_t[]){w, w2});
   pb_launch(b, MOEC_AT_BIND, pb_kernel(b, "ramp", seq, none), 0, 1, (uint32_t[]){ramp});
-  pb_launch(b, MOEC_AT_STEP, pb_kernel(b, "mix", batch, room), 3, 1, (uint32_t[]){x, ramp, w2, mixed});
+  pb_launch(b, MOEC_AT_STEP, pb_kernel(b, "mix", batch, room), 3, 1,
+            (uint32_t[]){x, ramp, w2, mixed});
   for (int i = 0; i < 5; i++) { /* only two of these can be alive at once */
     uint32_t next = pb_tensor(b, MOEC_BUFFER_STEP, MOEC_F32, 2, square);
     pb_step(b, MOEC_AT_STEP, MOEC_STEP_COPY, 1, 1, (uint32_t[]){t, next}, 0, NULL);
@@ -68,8 +86,10 @@ static plan_builder *build(int64_t fixed_batch) {
   pb_step(b, MOEC_AT_STEP, MOEC_STEP_COPY, 1, 1, (uint32_t[]){t, y}, 0, NULL);
   pb_input(b, "x", x), pb_input(b, "index", index);
   pb_output(b, "y", y), pb_output(b, "z", z);
-  PB_ADD(b, constraints, (moec_plan_constraint){pb_expr(b, MOEC_EXPR_MOD, seq, pb_const(b, 2)), none, pb_str(b, "view"),
-                                                pb_str(b, "reshape: pairs"), pb_str(b, "seq % 2"), pb_str(b, "0")});
+  PB_ADD(b, constraints,
+         (moec_plan_constraint){pb_expr(b, MOEC_EXPR_MOD, seq, pb_const(b, 2)), none,
+                                pb_str(b, "view"), pb_str(b, "reshape: pairs"),
+                                pb_str(b, "seq % 2"), pb_str(b, "0")});
   return b;
 }
 
@@ -168,11 +188,14 @@ START_TEST(test_descriptions) {
   UNIT_TRUE(d.trainable && !d.expert && !strcmp(d.dims[0], "4"));
   UNIT_OK(moec_find(m, MOEC_OUTPUTS, "z", &i));
   ck_assert_uint_eq(i, 1);
-  UNIT_FAILS(moec_find(m, MOEC_OUTPUTS, "q", &i), MOEC_INVALID_ARGUMENT, "output \"q\": the model has none of this name, but: y, z");
-  UNIT_FAILS(moec_describe(m, MOEC_INPUTS, 2, &d), MOEC_INVALID_ARGUMENT, "input: expected an index below 2, got 2");
+  UNIT_FAILS(moec_find(m, MOEC_OUTPUTS, "q", &i), MOEC_INVALID_ARGUMENT,
+             "output \"q\": the model has none of this name, but: y, z");
+  UNIT_FAILS(moec_describe(m, MOEC_INPUTS, 2, &d), MOEC_INVALID_ARGUMENT,
+             "input: expected an index below 2, got 2");
   UNIT_OK(moec_symbol(m, 1, NULL, &value));
   ck_assert_int_eq(value, -1);
-  UNIT_FAILS(moec_shape(m, MOEC_INPUTS, 0, &v), MOEC_INVALID_ARGUMENT, "expected sizes to be bound");
+  UNIT_FAILS(moec_shape(m, MOEC_INPUTS, 0, &v), MOEC_INVALID_ARGUMENT,
+             "expected sizes to be bound");
   UNIT_FAILS(moec_output(m, 0, &v), MOEC_INVALID_ARGUMENT, "expected a step");
   const char *names[] = {"batch", "seq"};
   UNIT_OK(moec_bind_sizes(m, 2, names, (int64_t[]){2, 8}));
@@ -207,19 +230,28 @@ START_TEST(test_binding_errors) {
   UNIT_FAILS(moec_bind_shapes(m, views), MOEC_INVALID_ARGUMENT,
              "node \"view\": reshape: pairs: needs seq % 2 == 0, got 1 and 0 with seq = 7");
   views[0].dtype = MOEC_DTYPE_F64;
-  UNIT_FAILS(moec_bind_shapes(m, views), MOEC_INVALID_ARGUMENT, "input \"x\": expected f32 of rank 2, got f64 of rank 2");
+  UNIT_FAILS(moec_bind_shapes(m, views), MOEC_INVALID_ARGUMENT,
+             "input \"x\": expected f32 of rank 2, got f64 of rank 2");
   const char *names[] = {"seq", "bacth"};
-  UNIT_FAILS(moec_bind_sizes(m, 2, names, (int64_t[]){6, 4}), MOEC_INVALID_ARGUMENT, "size \"bacth\": the model has no such size");
-  UNIT_FAILS(moec_bind_sizes(m, 1, names, (int64_t[]){-1}), MOEC_INVALID_ARGUMENT, "size \"seq\": expected at least 0, got -1");
-  UNIT_FAILS(moec_bind_sizes(m, 0, names, NULL), MOEC_INVALID_ARGUMENT, "needs seq % 2 == 0, which is not known");
-  UNIT_FAILS(moec_bind_sizes(m, 1, names, (int64_t[]){INT64_MAX / 2 - 1}), MOEC_INVALID_ARGUMENT, "is not known or too large");
+  UNIT_FAILS(moec_bind_sizes(m, 2, names, (int64_t[]){6, 4}), MOEC_INVALID_ARGUMENT,
+             "size \"bacth\": the model has no such size");
+  UNIT_FAILS(moec_bind_sizes(m, 1, names, (int64_t[]){-1}), MOEC_INVALID_ARGUMENT,
+             "size \"seq\": expected at least 0, got -1");
+  UNIT_FAILS(moec_bind_sizes(m, 0, names, NULL), MOEC_INVALID_ARGUMENT,
+             "needs seq % 2 == 0, which is not known");
+  UNIT_FAILS(moec_bind_sizes(m, 1, names, (int64_t[]){INT64_MAX / 2 - 1}), MOEC_INVALID_ARGUMENT,
+             "is not known or too large");
   names[0] = "batch";
-  UNIT_FAILS(moec_bind_sizes(m, 1, names, (int64_t[]){3}), MOEC_INVALID_ARGUMENT, "expected 4, which the model was compiled for, got 3");
-  UNIT_FAILS(moec_input_borrow(m, 2, &t.vx), MOEC_INVALID_ARGUMENT, "input: expected an index below 2");
+  UNIT_FAILS(moec_bind_sizes(m, 1, names, (int64_t[]){3}), MOEC_INVALID_ARGUMENT,
+             "expected 4, which the model was compiled for, got 3");
+  UNIT_FAILS(moec_input_borrow(m, 2, &t.vx), MOEC_INVALID_ARGUMENT,
+             "input: expected an index below 2");
   t.vx.data = (char *)t.x + 1;
-  UNIT_FAILS(moec_input_borrow(m, 0, &t.vx), MOEC_INVALID_ARGUMENT, "input \"x\": expected data aligned to 4 bytes");
+  UNIT_FAILS(moec_input_borrow(m, 0, &t.vx), MOEC_INVALID_ARGUMENT,
+             "input \"x\": expected data aligned to 4 bytes");
   t.vx.data = NULL;
-  UNIT_FAILS(moec_input_copy(m, 0, &t.vx), MOEC_INVALID_ARGUMENT, "input \"x\": expected data, got NULL");
+  UNIT_FAILS(moec_input_copy(m, 0, &t.vx), MOEC_INVALID_ARGUMENT,
+             "input \"x\": expected data, got NULL");
   step(m, &t, 4, 6); /* and none of it broke the model */
   moec_close(m);
   free(file);
@@ -267,7 +299,8 @@ START_TEST(test_kernel_errors) {
   plan_builder *b = build(-1);
   b->kernels[0].name = pb_str(b, "thrice");
   uint8_t *file = pb_finish(b, NULL, &object, &size);
-  UNIT_FAILS(moec_open_memory(file, size, NULL, &m), MOEC_INVALID_MODEL, "expected a kernel named 'thrice', got none");
+  UNIT_FAILS(moec_open_memory(file, size, NULL, &m), MOEC_INVALID_MODEL,
+             "expected a kernel named 'thrice', got none");
   free(file);
   b->kernels[0].name = pb_str(b, "twice");
   const moec_map junk = {(const uint8_t *)"not an object", 13};
@@ -276,7 +309,8 @@ START_TEST(test_kernel_errors) {
   free(file);
   b->cpu = pb_str(b, "sparc");
   file = pb_finish(b, NULL, &object, &size);
-  UNIT_FAILS(moec_open_memory(file, size, NULL, &m), MOEC_UNSUPPORTED, "expected a processor level from x86-64 to x86-64-v4, got 'sparc'");
+  UNIT_FAILS(moec_open_memory(file, size, NULL, &m), MOEC_UNSUPPORTED,
+             "expected a processor level from x86-64 to x86-64-v4, got 'sparc'");
   free(file);
   b->cpu = pb_str(b, "x86-64");
   file = pb_finish(b, NULL, &object, &size);
@@ -300,8 +334,12 @@ static void teardown(void) {
 int main(void) {
   Suite *suite = suite_create("exec");
   TCase *tcase = tcase_create("exec");
-  const TTest *const tests[] = {test_schedules_and_counters, test_descriptions, test_binding_errors,
-                                test_fault_fails_the_step, test_many_sizes_and_two_models, test_kernel_errors};
+  const TTest *const tests[] = {test_schedules_and_counters,
+                                test_descriptions,
+                                test_binding_errors,
+                                test_fault_fails_the_step,
+                                test_many_sizes_and_two_models,
+                                test_kernel_errors};
   tcase_add_unchecked_fixture(tcase, setup, teardown);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);
   suite_add_tcase(suite, tcase);

@@ -7,7 +7,7 @@
 
 typedef struct layer {
   int64_t tokens, experts, k, in, out;
-  int skew; /* 0: spread; 1: all choices to few experts; 2: the last expert gets everything it can */
+  int skew; /* 0: spread; 1: all choices to few experts; 2: the last gets all it can */
 } layer;
 
 /* Different experts for one token, as a selection gives them. */
@@ -18,7 +18,8 @@ static moec_tensor choices(const layer *l) {
   for (int64_t i = 0; i < l->tokens; i++) {
     for (int64_t j = 0; j < l->k; j++) {
       int64_t first = l->skew == 0 ? i * 7 : l->skew == 1 ? 1 : l->experts - 1;
-      ((int64_t *)t.data)[i * l->k + j] = (first + j * (l->skew == 0 ? 1 : l->experts - 1)) % l->experts;
+      ((int64_t *)t.data)[i * l->k + j] =
+          (first + j * (l->skew == 0 ? 1 : l->experts - 1)) % l->experts;
     }
   }
   return t;
@@ -26,7 +27,10 @@ static moec_tensor choices(const layer *l) {
 
 static void check_plan(const layer *l, const moec_tensor *chosen, one_step *plan) {
   int64_t n = l->tokens * l->k, ends = l->experts + 1, row = 0;
-  *plan = (one_step){.op = MOEC_STEP_MOE_PLAN, .n_in = 1, .n_out = 3, .in = {chosen},
+  *plan = (one_step){.op = MOEC_STEP_MOE_PLAN,
+                     .n_in = 1,
+                     .n_out = 3,
+                     .in = {chosen},
                      .out = {step_tensor(MOEC_I32, 1, &n), step_tensor(MOEC_I32, 1, &n),
                              step_tensor(MOEC_I32, 1, &ends)}};
   step_run_all(plan);
@@ -42,10 +46,16 @@ static void check_plan(const layer *l, const moec_tensor *chosen, one_step *plan
   UNIT_TRUE(offsets[l->experts] == n && row == n);
 }
 
-static void check_dispatch(const layer *l, const moec_tensor *x, const one_step *plan, one_step *rows) {
+static void check_dispatch(const layer *l, const moec_tensor *x, const one_step *plan,
+                           one_step *rows) {
   const int64_t dims[] = {l->tokens * l->k, l->in};
-  *rows = (one_step){.op = MOEC_STEP_MOE_DISPATCH, .n_in = 2, .n_out = 1, .n_ints = 1, .ints = {l->k},
-                     .in = {x, &plan->out[0]}, .out = {step_tensor(x->dtype, 2, dims)}};
+  *rows = (one_step){.op = MOEC_STEP_MOE_DISPATCH,
+                     .n_in = 2,
+                     .n_out = 1,
+                     .n_ints = 1,
+                     .ints = {l->k},
+                     .in = {x, &plan->out[0]},
+                     .out = {step_tensor(x->dtype, 2, dims)}};
   step_run_all(rows);
   for (int64_t r = 0; r < dims[0]; r++) {
     int64_t token = ((int32_t *)plan->out[0].data)[r] / l->k;
@@ -55,15 +65,20 @@ static void check_dispatch(const layer *l, const moec_tensor *x, const one_step 
   }
 }
 
-static void check_grouped(const layer *l, const one_step *plan, const moec_tensor *rows, moec_dtype type,
-                          bool transposed, bool with_bias, one_step *y) {
+static void check_grouped(const layer *l, const one_step *plan, const moec_tensor *rows,
+                          moec_dtype type, bool transposed, bool with_bias, one_step *y) {
   unsigned seed = 5;
   const int64_t w_dims[] = {l->experts, transposed ? l->out : l->in, transposed ? l->in : l->out};
   const int64_t b_dims[] = {l->experts, l->out}, y_dims[] = {l->tokens * l->k, l->out};
   moec_tensor w = step_random(type, 3, w_dims, &seed), bias = step_random(type, 2, b_dims, &seed);
   const int32_t *offsets = plan->out[2].data;
-  *y = (one_step){.op = MOEC_STEP_MOE_GROUPED_DOT, .n_in = 4, .n_out = 1, .n_ints = 1, .ints = {transposed},
-                  .in = {rows, &w, &plan->out[2], with_bias ? &bias : NULL}, .out = {step_tensor(type, 2, y_dims)}};
+  *y = (one_step){.op = MOEC_STEP_MOE_GROUPED_DOT,
+                  .n_in = 4,
+                  .n_out = 1,
+                  .n_ints = 1,
+                  .ints = {transposed},
+                  .in = {rows, &w, &plan->out[2], with_bias ? &bias : NULL},
+                  .out = {step_tensor(type, 2, y_dims)}};
   step_run_all(y);
   double tolerance = type == MOEC_BF16 ? 0.01 : 0;
   for (int64_t e = 0; e < l->experts; e++)
@@ -81,12 +96,18 @@ static void check_grouped(const layer *l, const one_step *plan, const moec_tenso
 }
 
 /* moe.combine with and without weights and residual; moe.weight before it gives the same in f32. */
-static void check_combine(const layer *l, const one_step *plan, const moec_tensor *rows, moec_dtype type, int flags) {
+static void check_combine(const layer *l, const one_step *plan, const moec_tensor *rows,
+                          moec_dtype type, int flags) {
   unsigned seed = 9;
   const int64_t w_dims[] = {l->tokens, l->k}, y_dims[] = {l->tokens, l->out};
-  moec_tensor w = step_random(MOEC_F32, 2, w_dims, &seed), residual = step_random(type, 2, y_dims, &seed);
+  moec_tensor w = step_random(MOEC_F32, 2, w_dims, &seed),
+              residual = step_random(type, 2, y_dims, &seed);
   const int32_t *inv = plan->out[1].data;
-  one_step y = {.op = MOEC_STEP_MOE_COMBINE, .n_in = 4, .n_out = 1, .n_ints = 1, .ints = {l->k},
+  one_step y = {.op = MOEC_STEP_MOE_COMBINE,
+                .n_in = 4,
+                .n_out = 1,
+                .n_ints = 1,
+                .ints = {l->k},
                 .in = {rows, &plan->out[1], flags & 1 ? &w : NULL, flags & 2 ? &residual : NULL},
                 .out = {step_tensor(type, 2, y_dims)}};
   step_run_all(&y);
@@ -113,7 +134,10 @@ static void check_weight(const layer *l, const one_step *plan, const moec_tensor
   unsigned seed = 3;
   const int64_t w_dims[] = {l->tokens, l->k};
   moec_tensor w = step_random(MOEC_F32, 2, w_dims, &seed);
-  one_step y = {.op = MOEC_STEP_MOE_WEIGHT, .n_in = 3, .n_out = 1, .in = {rows, &w, &plan->out[0]},
+  one_step y = {.op = MOEC_STEP_MOE_WEIGHT,
+                .n_in = 3,
+                .n_out = 1,
+                .in = {rows, &w, &plan->out[0]},
                 .out = {step_tensor(rows->dtype, 2, rows->dims)}};
   step_run_all(&y);
   for (int64_t r = 0; r < rows->dims[0]; r++)
@@ -157,13 +181,13 @@ END_TEST
 
 START_TEST(test_extremes) {
   static const layer layers[] = {
-      {0, 4, 2, 8, 8, 0},        /* no tokens */
-      {1, 4, 2, 5, 3, 0},        /* one token, empty experts */
-      {1, 1, 1, 1, 1, 0},        /* one of everything */
-      {700, 3, 1, 33, 129, 2},   /* one expert gets all: cut by rows */
-      {3000, 64, 6, 1, 1, 0},    /* several blocks of assignments */
-      {3, 128, 8, 600, 550, 0},  /* more experts than rows, rows longer than a part */
-      {9, 5, 2, 0, 4, 0},        /* rows of nothing: sums are 0 */
+      {0, 4, 2, 8, 8, 0},       /* no tokens */
+      {1, 4, 2, 5, 3, 0},       /* one token, empty experts */
+      {1, 1, 1, 1, 1, 0},       /* one of everything */
+      {700, 3, 1, 33, 129, 2},  /* one expert gets all: cut by rows */
+      {3000, 64, 6, 1, 1, 0},   /* several blocks of assignments */
+      {3, 128, 8, 600, 550, 0}, /* more experts than rows, rows longer than a part */
+      {9, 5, 2, 0, 4, 0},       /* rows of nothing: sums are 0 */
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) check_layer(&layers[i], MOEC_F32);
 }
@@ -182,7 +206,10 @@ START_TEST(test_wrong_expert) {
   for (int64_t wrong = -1; wrong <= 3; wrong += 4) {
     int64_t chosen[] = {0, 2, 1, wrong};
     moec_tensor t = {.dtype = MOEC_I64, .rank = 2, .dims = {dims[0], dims[1]}, .data = chosen};
-    one_step plan = {.op = MOEC_STEP_MOE_PLAN, .n_in = 1, .n_out = 3, .in = {&t},
+    one_step plan = {.op = MOEC_STEP_MOE_PLAN,
+                     .n_in = 1,
+                     .n_out = 3,
+                     .in = {&t},
                      .out = {step_tensor(MOEC_I32, 1, &n), step_tensor(MOEC_I32, 1, &n),
                              step_tensor(MOEC_I32, 1, &ends)}};
     UNIT_FAILS(step_run(&plan, 2), MOEC_INVALID_ARGUMENT,
@@ -195,18 +222,34 @@ START_TEST(test_wrong_rows) {
   const int64_t x_dims[] = {2, 3}, r_dims[] = {4, 3};
   int32_t perm[] = {0, 1, 4, 2};
   unsigned seed = 1;
-  moec_tensor x = step_random(MOEC_F32, 2, x_dims, &seed), p = {.dtype = MOEC_I32, .rank = 1, .dims = {4}, .data = perm};
-  one_step s = {.op = MOEC_STEP_MOE_DISPATCH, .n_in = 2, .n_out = 1, .n_ints = 1, .ints = {2}, .in = {&x, &p},
+  moec_tensor x = step_random(MOEC_F32, 2, x_dims, &seed),
+              p = {.dtype = MOEC_I32, .rank = 1, .dims = {4}, .data = perm};
+  one_step s = {.op = MOEC_STEP_MOE_DISPATCH,
+                .n_in = 2,
+                .n_out = 1,
+                .n_ints = 1,
+                .ints = {2},
+                .in = {&x, &p},
                 .out = {step_tensor(MOEC_F32, 2, r_dims)}};
   UNIT_FAILS(step_run(&s, 1), MOEC_INVALID_ARGUMENT, "moe.dispatch: an index is out of range");
   moec_tensor rows = step_random(MOEC_F32, 2, r_dims, &seed);
-  one_step c = {.op = MOEC_STEP_MOE_COMBINE, .n_in = 2, .n_out = 1, .n_ints = 1, .ints = {2}, .in = {&rows, &p},
+  one_step c = {.op = MOEC_STEP_MOE_COMBINE,
+                .n_in = 2,
+                .n_out = 1,
+                .n_ints = 1,
+                .ints = {2},
+                .in = {&rows, &p},
                 .out = {step_tensor(MOEC_F32, 2, x_dims)}};
   UNIT_FAILS(step_run(&c, 1), MOEC_INVALID_ARGUMENT, "moe.combine: an index is out of range");
   const int64_t w_dims[] = {2, 3, 3};
   int32_t ends[] = {0, 5, 4};
-  moec_tensor w = step_random(MOEC_F32, 3, w_dims, &seed), o = {.dtype = MOEC_I32, .rank = 1, .dims = {3}, .data = ends};
-  one_step g = {.op = MOEC_STEP_MOE_GROUPED_DOT, .n_in = 3, .n_out = 1, .n_ints = 1, .in = {&rows, &w, &o},
+  moec_tensor w = step_random(MOEC_F32, 3, w_dims, &seed),
+              o = {.dtype = MOEC_I32, .rank = 1, .dims = {3}, .data = ends};
+  one_step g = {.op = MOEC_STEP_MOE_GROUPED_DOT,
+                .n_in = 3,
+                .n_out = 1,
+                .n_ints = 1,
+                .in = {&rows, &w, &o},
                 .out = {step_tensor(MOEC_F32, 2, r_dims)}};
   UNIT_FAILS(step_run(&g, 1), MOEC_INVALID_ARGUMENT, "expected offsets that rise from 0 to 4");
   moec_tensor_fini(&w);
@@ -217,11 +260,15 @@ END_TEST
 
 START_TEST(test_select_prefers_nan_then_lower_index) {
   const float n = NAN, i = INFINITY;
-  float scores[] = {1, 3, 3, 0, -1, 3,   n, 2, 2, 1, n, -i,   -0.0f, 0, -1, -2, -3, -4};
-  static const int64_t want[] = {1, 2, 5,   0, 4, 1,   0, 1, 2};
+  float scores[] = {1, 3, 3, 0, -1, 3, n, 2, 2, 1, n, -i, -0.0f, 0, -1, -2, -3, -4};
+  static const int64_t want[] = {1, 2, 5, 0, 4, 1, 0, 1, 2};
   const int64_t dims[] = {3, 6}, out[] = {3, 3};
   moec_tensor s = {.dtype = MOEC_F32, .rank = 2, .dims = {dims[0], dims[1]}, .data = scores};
-  one_step step = {.op = MOEC_STEP_MOE_SELECT, .n_in = 1, .n_out = 1, .in = {&s}, .out = {step_tensor(MOEC_I64, 2, out)}};
+  one_step step = {.op = MOEC_STEP_MOE_SELECT,
+                   .n_in = 1,
+                   .n_out = 1,
+                   .in = {&s},
+                   .out = {step_tensor(MOEC_I64, 2, out)}};
   step_run_all(&step);
   UNIT_TRUE(!memcmp(step.out[0].data, want, sizeof want));
   step_fini(&step);

@@ -5,7 +5,8 @@
 #include "include/moec.h"
 #include "tests/unit/runtime_step.h"
 
-#define TENSOR(name, type_, rank_, ...) moec_tensor name = {.dtype = type_, .rank = rank_, .dims = __VA_ARGS__}
+#define TENSOR(name, type_, rank_, ...) \
+  moec_tensor name = {.dtype = type_, .rank = rank_, .dims = __VA_ARGS__}
 
 static void expect(const moec_tensor *t, const double *want) {
   for (int64_t i = 0; i < moec_tensor_numel(t); i++) {
@@ -19,7 +20,8 @@ static void expect(const moec_tensor *t, const double *want) {
 /* ---- topk -------------------------------------------------------------------------------- */
 
 static void topk(const moec_tensor *x, int64_t k, int64_t axis, bool largest, one_step *s) {
-  *s = (one_step){.op = MOEC_STEP_TOPK, .n_in = 1, .n_out = 2, .n_ints = 2, .ints = {axis, largest}, .in = {x}};
+  *s = (one_step){
+      .op = MOEC_STEP_TOPK, .n_in = 1, .n_out = 2, .n_ints = 2, .ints = {axis, largest}, .in = {x}};
   s->out[0] = step_tensor(x->dtype, x->rank, x->dims);
   s->out[1] = step_tensor(MOEC_I64, x->rank, x->dims);
   s->out[0].dims[axis] = s->out[1].dims[axis] = k;
@@ -58,10 +60,13 @@ START_TEST(test_topk_sorts_lines_of_any_axis) {
             int64_t index = ((int64_t *)many.out[1].data)[at];
             double v = step_at(&many.out[0], at);
             UNIT_TRUE(v == step_at(&x, (o * 150 + index) * 3 + i));
-            if (j < 9) UNIT_TRUE(((int64_t *)few.out[1].data)[small] == index && step_at(&few.out[0], small) == v);
+            if (j < 9)
+              UNIT_TRUE(((int64_t *)few.out[1].data)[small] == index &&
+                        step_at(&few.out[0], small) == v);
             if (j == 0) continue;
             double before = step_at(&many.out[0], at - 3);
-            UNIT_TRUE(before == v ? ((int64_t *)many.out[1].data)[at - 3] < index : (before > v) == largest);
+            UNIT_TRUE(before == v ? ((int64_t *)many.out[1].data)[at - 3] < index
+                                  : (before > v) == largest);
           }
       step_fini(&few);
       step_fini(&many);
@@ -81,7 +86,8 @@ START_TEST(test_topk_of_unsigned_and_bounds) {
   topk(&x, 3, 0, true, &s);
   expect(&s.out[1], (double[]){1, 0, 2});
   step_fini(&s);
-  s = (one_step){.op = MOEC_STEP_TOPK, .n_in = 1, .n_out = 2, .n_ints = 2, .ints = {0, 1}, .in = {&x}};
+  s = (one_step){
+      .op = MOEC_STEP_TOPK, .n_in = 1, .n_out = 2, .n_ints = 2, .ints = {0, 1}, .in = {&x}};
   const int64_t four = 4;
   s.out[1] = step_tensor(MOEC_I64, 1, &four);
   UNIT_FAILS(step_run(&s, 1), MOEC_INVALID_ARGUMENT, "topk: expected k of at most 3, got 4");
@@ -92,7 +98,8 @@ END_TEST
 
 START_TEST(test_cumsum) {
   int64_t values[] = {1, 2, 3, 4, 5, 6};
-  static const double want[4][6] = {{1, 2, 4, 6, 9, 12}, {0, 0, 1, 2, 4, 6}, {9, 12, 8, 10, 5, 6}, {8, 10, 5, 6, 0, 0}};
+  static const double want[4][6] = {
+      {1, 2, 4, 6, 9, 12}, {0, 0, 1, 2, 4, 6}, {9, 12, 8, 10, 5, 6}, {8, 10, 5, 6, 0, 0}};
   static const moec_dtype types[] = {MOEC_I64, MOEC_F32};
   for (int t = 0; t < 2; t++) {
     const int64_t dims[] = {3, 2};
@@ -100,8 +107,13 @@ START_TEST(test_cumsum) {
     UNIT_OK(moec_tensor_init(&x, types[t], 2, dims));
     for (size_t i = 0; i < 6; i++) moec_store_i64(types[t], x.data, i, values[i]);
     for (int flags = 0; flags < 4; flags++) {
-      one_step s = {.op = MOEC_STEP_CUMSUM, .n_in = 1, .n_out = 1, .n_ints = 3, .in = {&x},
-                    .ints = {0, flags >> 1, flags & 1}, .out = {step_tensor(types[t], 2, dims)}};
+      one_step s = {.op = MOEC_STEP_CUMSUM,
+                    .n_in = 1,
+                    .n_out = 1,
+                    .n_ints = 3,
+                    .in = {&x},
+                    .ints = {0, flags >> 1, flags & 1},
+                    .out = {step_tensor(types[t], 2, dims)}};
       step_run_all(&s);
       expect(&s.out[0], want[flags]);
       step_fini(&s);
@@ -115,7 +127,11 @@ START_TEST(test_copy) {
   unsigned seed = 2;
   const int64_t dims[] = {100001}, other[] = {100001, 1};
   moec_tensor x = step_random(MOEC_F32, 1, dims, &seed);
-  one_step s = {.op = MOEC_STEP_COPY, .n_in = 1, .n_out = 1, .in = {&x}, .out = {step_tensor(MOEC_F32, 2, other)}};
+  one_step s = {.op = MOEC_STEP_COPY,
+                .n_in = 1,
+                .n_out = 1,
+                .in = {&x},
+                .out = {step_tensor(MOEC_F32, 2, other)}};
   step_run_all(&s);
   UNIT_TRUE(!memcmp(s.out[0].data, x.data, moec_tensor_bytes(&x)));
   step_fini(&s);
@@ -128,7 +144,11 @@ END_TEST
 START_TEST(test_random_is_the_same_every_time) {
   const int64_t dims[] = {50000};
   for (int kind = 0; kind < 2; kind++) {
-    one_step s = {.op = MOEC_STEP_RANDOM, .n_out = 1, .n_ints = 2, .ints = {kind, 42}, .out = {step_tensor(MOEC_F32, 1, dims)}};
+    one_step s = {.op = MOEC_STEP_RANDOM,
+                  .n_out = 1,
+                  .n_ints = 2,
+                  .ints = {kind, 42},
+                  .out = {step_tensor(MOEC_F32, 1, dims)}};
     step_run_all(&s);
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < dims[0]; i++) {
@@ -150,8 +170,11 @@ START_TEST(test_scatter_elements) {
   int64_t index[] = {1, 2, -1, 1};
   static const moec_dtype types[] = {MOEC_F32, MOEC_I32, MOEC_U8};
   /* row 0 gets 20 at 1, 20 at 2; row 1 gets 40 at the last, 50 at 1 */
-  static const double rows[5][6] = {{1, 20, 20, 4, 50, 40}, {1, 22, 23, 4, 55, 46}, {1, 40, 60, 4, 250, 240},
-                                    {1, 20, 20, 4, 50, 40}, {1, 2, 3, 4, 5, 6}};
+  static const double rows[5][6] = {{1, 20, 20, 4, 50, 40},
+                                    {1, 22, 23, 4, 55, 46},
+                                    {1, 40, 60, 4, 250, 240},
+                                    {1, 20, 20, 4, 50, 40},
+                                    {1, 2, 3, 4, 5, 6}};
   for (int t = 0; t < 3; t++) {
     for (int how = 0; how < 5; how++) {
       const int64_t dims[] = {2, 3}, u_dims[] = {2, 2};
@@ -162,13 +185,19 @@ START_TEST(test_scatter_elements) {
       for (size_t i = 0; i < 4; i++) moec_store_f64(types[t], u.data, i, updates[i]);
       TENSOR(at, MOEC_I64, 2, {2, 2});
       at.data = index;
-      one_step s = {.op = MOEC_STEP_SCATTER_ELEMENTS, .n_in = 3, .n_out = 1, .n_ints = 2, .in = {&x, &at, &u},
-                    .ints = {1, how}, .out = {step_tensor(types[t], 2, dims)}};
+      one_step s = {.op = MOEC_STEP_SCATTER_ELEMENTS,
+                    .n_in = 3,
+                    .n_out = 1,
+                    .n_ints = 2,
+                    .in = {&x, &at, &u},
+                    .ints = {1, how},
+                    .out = {step_tensor(types[t], 2, dims)}};
       step_run_all(&s);
       expect(&s.out[0], rows[how]);
       step_fini(&s);
       index[2] = 3;
-      UNIT_FAILS(step_run(&s, 1), MOEC_INVALID_ARGUMENT, "scatter_elements: an index is out of range: 3");
+      UNIT_FAILS(step_run(&s, 1), MOEC_INVALID_ARGUMENT,
+                 "scatter_elements: an index is out of range: 3");
       index[2] = -1;
       moec_tensor_fini(&x);
       moec_tensor_fini(&u);
@@ -179,12 +208,17 @@ END_TEST
 
 START_TEST(test_scatter_nd) {
   float x[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, u[] = {20, 21, 30, 31, 40, 41};
-  int32_t index[] = {1, 2, 0, 0, 1, -1}; /* [3, 2] into [2, 3, 2]: rows of 2, the first place twice */
+  int32_t index[] = {1, 2, 0,
+                     0, 1, -1}; /* [3, 2] into [2, 3, 2]: rows of 2, the first place twice */
   TENSOR(tx, MOEC_F32, 3, {2, 3, 2});
   TENSOR(tu, MOEC_F32, 2, {3, 2});
   TENSOR(ti, MOEC_I32, 2, {3, 2});
   tx.data = x, tu.data = u, ti.data = index;
-  one_step s = {.op = MOEC_STEP_SCATTER_ND, .n_in = 3, .n_out = 1, .n_ints = 1, .in = {&tx, &ti, &tu},
+  one_step s = {.op = MOEC_STEP_SCATTER_ND,
+                .n_in = 3,
+                .n_out = 1,
+                .n_ints = 1,
+                .in = {&tx, &ti, &tu},
                 .out = {step_tensor(MOEC_F32, 3, tx.dims)}};
   step_run_all(&s);
   expect(&s.out[0], (double[]){30, 31, 2, 3, 4, 5, 6, 7, 8, 9, 40, 41});
@@ -205,8 +239,8 @@ typedef struct conv_case {
   moec_dtype type;
 } conv_case;
 
-static double conv_at(const conv_case *k, const moec_tensor *x, const moec_tensor *w, int64_t n, int64_t m,
-                      const int64_t *o) {
+static double conv_at(const conv_case *k, const moec_tensor *x, const moec_tensor *w, int64_t n,
+                      int64_t m, const int64_t *o) {
   double sum = 0;
   int64_t each = k->c / k->groups, group = m / (k->m / k->groups);
   for (int64_t c = 0; c < each; c++)
@@ -229,12 +263,16 @@ static void check_conv(const conv_case *k) {
     out[i] = room < 0 ? 0 : room / k->stride[i] + 1;
   }
   /* One dimension: the first of the two axes has size 1 and is left out. */
-  const int64_t x2[] = {k->n, k->c, k->in[0], k->in[1]}, w2[] = {k->m, k->c / k->groups, k->kernel[0], k->kernel[1]};
+  const int64_t x2[] = {k->n, k->c, k->in[0], k->in[1]},
+                w2[] = {k->m, k->c / k->groups, k->kernel[0], k->kernel[1]};
   const int64_t y2[] = {k->n, k->m, out[0], out[1]}, x1[] = {k->n, k->c, k->in[1]};
   const int64_t w1[] = {k->m, k->c / k->groups, k->kernel[1]}, y1[] = {k->n, k->m, out[1]};
   moec_tensor x = step_random(k->type, (uint32_t)d + 2, d == 2 ? x2 : x1, &seed);
   moec_tensor w = step_random(k->type, (uint32_t)d + 2, d == 2 ? w2 : w1, &seed);
-  one_step s = {.op = MOEC_STEP_CONV, .n_in = 2, .n_out = 1, .in = {&x, &w},
+  one_step s = {.op = MOEC_STEP_CONV,
+                .n_in = 2,
+                .n_out = 1,
+                .in = {&x, &w},
                 .out = {step_tensor(k->type, (uint32_t)d + 2, d == 2 ? y2 : y1)}};
   const int64_t *lists[] = {k->stride, k->lo, k->hi, k->dilation};
   s.ints[s.n_ints++] = d;
@@ -248,7 +286,8 @@ static void check_conv(const conv_case *k) {
       for (int64_t i = 0; i < out[0]; i++)
         for (int64_t j = 0; j < out[1]; j++, at++) {
           double want = conv_at(k, &x, &w, n, m, (int64_t[]){i, j});
-          UNIT_TRUE(fabs(step_at(&s.out[0], at) - want) <= (k->type == MOEC_BF16 ? 0.01 * fabs(want) : 0));
+          UNIT_TRUE(fabs(step_at(&s.out[0], at) - want) <=
+                    (k->type == MOEC_BF16 ? 0.01 * fabs(want) : 0));
         }
   step_fini(&s);
   moec_tensor_fini(&x);
@@ -270,5 +309,6 @@ START_TEST(test_conv) {
 }
 END_TEST
 
-UNIT_MAIN("ops", test_topk_ties_and_nan, test_topk_sorts_lines_of_any_axis, test_topk_of_unsigned_and_bounds,
-          test_cumsum, test_copy, test_random_is_the_same_every_time, test_scatter_elements, test_scatter_nd, test_conv)
+UNIT_MAIN("ops", test_topk_ties_and_nan, test_topk_sorts_lines_of_any_axis,
+          test_topk_of_unsigned_and_bounds, test_cumsum, test_copy,
+          test_random_is_the_same_every_time, test_scatter_elements, test_scatter_nd, test_conv)

@@ -9,9 +9,10 @@ typedef struct one_step {
   moec_step_op op;
   uint32_t n_in, n_out, n_ints;
   const moec_tensor *in[6]; /* NULL: absent */
-  moec_tensor out[4];       /* dtype and shape given (NONE: absent); data owned by the caller afterwards */
+  moec_tensor
+      out[4]; /* dtype and shape given (NONE: absent); data owned by the caller afterwards */
   int64_t ints[48];
-  bool ints_are_sizes;      /* gemm: all but the first become expressions */
+  bool ints_are_sizes; /* gemm: all but the first become expressions */
 } one_step;
 
 static inline uint8_t *step_file(one_step *s, size_t *size) {
@@ -62,7 +63,8 @@ static inline moec_status *step_forward(one_step *s, moec_model *m) {
     if (s->out[i].dtype == MOEC_DTYPE_NONE) continue;
     MOEC_TRY(moec_output(m, k++, &v));
     MOEC_TRY(moec_tensor_init(&s->out[i], s->out[i].dtype, v.rank, v.dims));
-    if (moec_tensor_bytes(&s->out[i])) memcpy(s->out[i].data, v.data, moec_tensor_bytes(&s->out[i]));
+    if (moec_tensor_bytes(&s->out[i]))
+      memcpy(s->out[i].data, v.data, moec_tensor_bytes(&s->out[i]));
   }
   return NULL;
 }
@@ -105,7 +107,8 @@ static inline void step_fini(one_step *s) {
 }
 
 /* Small numbers that bf16 holds exactly, so that sums of a few of them are exact too. */
-static inline moec_tensor step_random(moec_dtype t, uint32_t rank, const int64_t *dims, unsigned *seed) {
+static inline moec_tensor step_random(moec_dtype t, uint32_t rank, const int64_t *dims,
+                                      unsigned *seed) {
   moec_tensor x;
   UNIT_OK(moec_tensor_init(&x, t, rank, dims));
   for (int64_t i = 0; i < moec_tensor_numel(&x); i++) {
@@ -121,6 +124,8 @@ static inline moec_tensor step_tensor(moec_dtype t, uint32_t rank, const int64_t
   return x;
 }
 
-static inline double step_at(const moec_tensor *t, int64_t i) { return moec_load_f64(t->dtype, t->data, (size_t)i); }
+static inline double step_at(const moec_tensor *t, int64_t i) {
+  return moec_load_f64(t->dtype, t->data, (size_t)i);
+}
 
 #endif
