@@ -28,7 +28,8 @@ static moec_kx gather(moec_keval *ev, moec_node n, const moec_kcoord *index) {
   moec_kcoord at[MOEC_MAX_RANK];
   for (uint32_t k = 0; k < axis; k++) at[k] = index[k];
   for (uint32_t k = axis + 1; k < tx.rank; k++) at[k] = index[k - 1 + ti.rank];
-  at[axis] = wrapped(p, moec_keval_at(ev, i, index + axis), tx.dims[axis], guards(p, index + axis, ti.rank));
+  const moec_kcoord *ai = ti.rank ? index + axis : NULL;
+  at[axis] = wrapped(p, moec_keval_at(ev, i, ai), tx.dims[axis], guards(p, ai, ti.rank));
   return moec_keval_at(ev, x, at);
 }
 

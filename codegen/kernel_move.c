@@ -5,9 +5,14 @@
 
 /* ---- reshape -------------------------------------------------------------------------------- */
 
-static moec_dim product(moec_module *m, const moec_dim *d, uint32_t n) {
+/* Axes from .. to of a shape. */
+static moec_type_info part(moec_type_info t, uint32_t from, uint32_t to) {
+  return (moec_type_info){t.dtype, to - from, to > from ? t.dims + from : NULL};
+}
+
+static moec_dim product(moec_module *m, moec_type_info t) {
   moec_dim r = moec_dim_const(m, 1);
-  for (uint32_t i = 0; i < n; i++) r = moec_dim_mul(m, r, d[i]);
+  for (uint32_t i = 0; i < t.rank; i++) r = moec_dim_mul(m, r, t.dims[i]);
   return r;
 }
 
@@ -20,11 +25,11 @@ static void reshape_index(moec_kpool *p, moec_type_info x, moec_type_info y, con
     bool found = false;
     for (a = i; a <= x.rank && !found; a++)
       for (b = k; b <= y.rank && !found; b++)
-        found = (a > i || b > k) && moec_dim_eq(product(p->m, x.dims + i, a - i), product(p->m, y.dims + k, b - k));
+        found = (a > i || b > k) && moec_dim_eq(product(p->m, part(x, i, a)), product(p->m, part(y, k, b)));
     if (found) a--, b--;
     else a = x.rank, b = y.rank; /* equal only by constraint */
-    moec_kcoord flat = moec_kx_flatten(p, index + k, (moec_type_info){y.dtype, b - k, y.dims + k});
-    moec_kx_unflatten(p, flat, (moec_type_info){x.dtype, a - i, x.dims + i}, out + i);
+    moec_kcoord flat = moec_kx_flatten(p, b > k ? index + k : NULL, part(y, k, b));
+    moec_kx_unflatten(p, flat, part(x, i, a), out + i);
     i = a, k = b;
   }
 }
