@@ -38,7 +38,7 @@ check() {
     count=$((count + 1))
     ok=no
     if [ "$target" = onnx.pb-c.h ]; then
-      [ "${file%%/*}" = frontend ] && ok=yes
+      case ${file%%/*} in frontend | models) ok=yes ;; esac
     elif [ "$target" = "$folder" ] || [[ $target == *..* ]]; then
       ok=no # includes name their folder, from the root
     elif [ "$folder" = "${file%%/*}" ]; then
