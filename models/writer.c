@@ -91,8 +91,8 @@ static void push(moec_writer *w, list *l, void *p) { MOEC_PUSH(w->arena, l->v, l
 static char *text(moec_writer *w, const char *s) { return moec_arena_strdup(w->arena, s); }
 
 /* A copy of protobuf-c's initial record: NEW(w, NodeProto, NODE_PROTO). */
-#define NEW(w, type, INIT) \
-  ((Onnx__##type *)moec_arena_copy((w)->arena, &(Onnx__##type)ONNX__##init_##__INIT, sizeof(Onnx__##type)))
+#define NEW(w, type, record) \
+  ((Onnx__##type *)moec_arena_copy((w)->arena, &(Onnx__##type)ONNX__##record##__INIT, sizeof(Onnx__##type)))
 
 static Onnx__StringStringEntryProto *entry(moec_writer *w, const char *key, const char *value) {
   Onnx__StringStringEntryProto *e = NEW(w, StringStringEntryProto, STRING_STRING_ENTRY_PROTO);

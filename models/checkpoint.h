@@ -1,0 +1,45 @@
+/* The weights in a folder of the Hugging Face hub: model.safetensors, or the shards that
+ * model.safetensors.index.json names. The user names the folder: symlinks are followed (hub caches).
+ *
+ * A *planned* checkpoint has no files: it notes every tensor that is asked for, and can then be written with seeded
+ * random values. Thread-compatible. */
+#ifndef MOEC_MODELS_CHECKPOINT_H
+#define MOEC_MODELS_CHECKPOINT_H
+
+#include "base/buf.h"
+#include "base/tensor.h"
+
+typedef struct moec_checkpoint moec_checkpoint;
+
+/* What a fresh model has in a tensor. */
+typedef enum moec_ck_init {
+  MOEC_CK_NORMAL, /* mean 0, deviation initializer_range */
+  MOEC_CK_ZEROS,
+  MOEC_CK_ONES,
+  MOEC_CK_LOG_UNIFORM, /* log of uniform(0, 16): decay rates of linear attention */
+} moec_ck_init;
+
+typedef struct moec_ck_tensor {
+  moec_dtype dtype;
+  const char *file; /* plain name, inside the folder */
+  uint64_t offset;  /* of the bytes, from the start of the file */
+} moec_ck_tensor;
+
+moec_status *moec_checkpoint_open(const char *dir, moec_checkpoint **out) MOEC_MUST_USE;
+/* One file anywhere; its tensors are said to lie in its plain name. */
+moec_status *moec_checkpoint_open_file(const char *path, moec_checkpoint **out) MOEC_MUST_USE;
+moec_checkpoint *moec_checkpoint_plan(moec_dtype dtype);
+void moec_checkpoint_close(moec_checkpoint *ck); /* NULL is fine */
+
+/* Whether the tensor is there; a planned checkpoint has none yet. */
+bool moec_ck_has(const moec_checkpoint *ck, const char *name);
+/* Finds a tensor of f32, bf16 or f16 of exactly this shape, and marks it as used. */
+moec_status *moec_ck_find(moec_checkpoint *ck, const char *name, moec_ck_init init, uint32_t rank, const int64_t *dims,
+                          moec_ck_tensor *out) MOEC_MUST_USE;
+/* One line on tensors that nobody asked for, appended to |out|; nothing when there are none. */
+void moec_ck_unused(const moec_checkpoint *ck, moec_buf *out);
+
+/* Writes a planned checkpoint, streaming: values depend on |seed|, the tensor's name and the element's place only. */
+moec_status *moec_ck_write_random(const moec_checkpoint *ck, const char *path, uint64_t seed, double deviation) MOEC_MUST_USE;
+
+#endif
