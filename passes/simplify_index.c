@@ -135,24 +135,42 @@ static moec_value gather_nd_grid(moec_simplifier *s, moec_node n) {
 
 /* ---- scatter -------------------------------------------------------------------------------------- */
 
-/* Assigning whole rows base, base + 1, ...: the rows before, the updates, the rows behind. */
+/* |x| with |count| rows from |base| on, along |axis|, replaced by |u|: the rows before, the updates, the rows behind. {0}: not
+ * proved to lie inside. */
+static moec_value with_rows(moec_simplifier *s, moec_value x, int64_t axis, moec_dim base, moec_dim count, moec_value u) {
+  moec_dim have = moec_ty(s->g, x).dims[axis], end = moec_dim_add(s->m, base, count);
+  if (!moec_dim_is_nonneg(s->m, base) || !moec_s_le(s->m, end, have)) return NO;
+  moec_value part[3];
+  uint32_t k = 0;
+  if (!moec_dim_is(s->m, base, 0)) part[k++] = slice_axis(s, x, axis, moec_dim_const(s->m, 0), base);
+  part[k++] = u;
+  moec_dim left = moec_dim_sub(s->m, have, end);
+  if (!moec_dim_is(s->m, left, 0)) part[k++] = slice_axis(s, x, axis, end, left);
+  moec_value y = moec_b_concat(&s->b, k, part, axis);
+  return y.i && moec_value_get(s->g, y)->type.i == moec_value_get(s->g, x)->type.i ? y : NO;
+}
+
+/* Assigning whole rows base, base + 1, ... */
 static moec_value scatter_nd_rows(moec_simplifier *s, moec_node n) {
-  moec_value x = in0(s, n), u = moec_in(s->g, n, 2);
-  moec_type_info i = moec_ty(s->g, in1(s, n)), t = moec_ty(s->g, x);
+  moec_type_info i = moec_ty(s->g, in1(s, n));
   moec_affine a;
   if (MOEC_ATTRS(s->g, n, SCATTER_ND)->reduction != 0 || i.rank != 2 || !moec_s_is_unit(s->m, i.dims[1])) return NO;
   if (!moec_s_affine(s, in1(s, n), &a)) return NO;
   if (!moec_s_is_unit(s->m, i.dims[0]) && (a.axis != 0 || a.coef != 1)) return NO;
-  moec_dim end = moec_dim_add(s->m, a.base, i.dims[0]), zero = moec_dim_const(s->m, 0);
-  if (!moec_dim_is_nonneg(s->m, a.base) || !moec_s_le(s->m, end, t.dims[0])) return NO;
-  moec_value part[3];
-  uint32_t k = 0;
-  if (!moec_dim_is(s->m, a.base, 0)) part[k++] = slice_axis(s, x, 0, zero, a.base);
-  part[k++] = u;
-  moec_dim left = moec_dim_sub(s->m, t.dims[0], end);
-  if (!moec_dim_is(s->m, left, 0)) part[k++] = slice_axis(s, x, 0, end, left);
-  moec_value y = moec_b_concat(&s->b, k, part, 0);
-  return y.i && moec_value_get(s->g, y)->type.i == moec_value_get(s->g, x)->type.i ? y : NO;
+  return with_rows(s, in0(s, n), 0, a.base, i.dims[0], moec_in(s->g, n, 2));
+}
+
+/* The same with an index for each element. */
+static moec_value scatter_elements_rows(moec_simplifier *s, moec_node n) {
+  int64_t axis = MOEC_ATTRS(s->g, n, SCATTER_ELEMENTS)->axis;
+  moec_type_info i = moec_ty(s->g, in1(s, n)), t = moec_ty(s->g, in0(s, n));
+  moec_affine a;
+  if (MOEC_ATTRS(s->g, n, SCATTER_ELEMENTS)->reduction != 0 || !moec_s_affine(s, in1(s, n), &a)) return NO;
+  for (uint32_t k = 0; k < t.rank; k++)
+    if ((int64_t)k != axis && !moec_dim_eq(i.dims[k], t.dims[k])) return NO;
+  bool one = moec_s_is_unit(s->m, i.dims[axis]) && a.axis < 0;
+  if (!one && (a.axis != axis || a.coef != 1)) return NO;
+  return with_rows(s, in0(s, n), axis, a.base, i.dims[axis], moec_in(s->g, n, 2));
 }
 
 const moec_rule moec_rules_index[] = {
@@ -162,5 +180,6 @@ const moec_rule moec_rules_index[] = {
     {"gather_nd with one index", MOEC_OP_GATHER_ND, gather_nd_single},
     {"gather_nd along index ramps", MOEC_OP_GATHER_ND, gather_nd_grid},
     {"scatter_nd of adjacent rows", MOEC_OP_SCATTER_ND, scatter_nd_rows},
+    {"scatter_elements of adjacent rows", MOEC_OP_SCATTER_ELEMENTS, scatter_elements_rows},
     {0},
 };

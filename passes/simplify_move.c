@@ -203,24 +203,27 @@ static moec_value slice_transpose(moec_simplifier *s, moec_node n) {
   return moec_b_transpose(&s->b, slice_op(s, in_of(s, x), perm.n, start, size, step), perm.v);
 }
 
-/* slice(reshape(x)) whose reshape only inserts axes of size 1, which stay whole: reshape(slice(x)). */
-static moec_value slice_inserted(moec_simplifier *s, moec_node n) {
-  moec_view v;
+/* slice(reshape(x)) whose reshape only adds or removes axes of size 1, which stay whole: reshape(slice(x)). */
+static moec_value slice_units(moec_simplifier *s, moec_node n) {
   moec_value x = only_in(s, n);
-  if (moec_def_op(s->g, x) != MOEC_OP_RESHAPE || !moec_s_view(s->g, x, &v) || v.rank == 0) return NO;
+  if (moec_def_op(s->g, x) != MOEC_OP_RESHAPE) return NO;
   const moec_attrs_SLICE *a = slice_of(s, n);
-  moec_type_info from = moec_ty(s->g, x), to = out_ty(s, n);
+  moec_type_info from = moec_ty(s->g, x), src = moec_ty(s->g, in_of(s, x)), to = out_ty(s, n);
   moec_dim start[MOEC_MAX_RANK], size[MOEC_MAX_RANK];
   int64_t step[MOEC_MAX_RANK];
-  uint32_t k = 0;
-  for (uint32_t i = 0; i < from.rank; i++) {
-    if (k < v.rank && v.map[k] == (int64_t)i) {
-      start[k] = a->start.v[i], size[k] = a->size.v[i], step[k++] = a->step.v[i];
-    } else if (!axis_whole(s, a, from, i)) {
-      return NO;
-    }
+  uint32_t i = 0;
+  if (src.rank == 0) return NO;
+  for (uint32_t k = 0; k < src.rank; k++) {
+    start[k] = moec_dim_const(s->m, 0), size[k] = src.dims[k], step[k] = 1;
+    if (moec_s_is_unit(s->m, src.dims[k])) continue;
+    for (; i < from.rank && moec_s_is_unit(s->m, from.dims[i]); i++)
+      if (!axis_whole(s, a, from, i)) return NO;
+    if (i == from.rank || !moec_dim_eq(from.dims[i], src.dims[k])) return NO;
+    start[k] = a->start.v[i], size[k] = a->size.v[i], step[k] = a->step.v[i], i++;
   }
-  return moec_s_reshape(s, slice_op(s, v.source, v.rank, start, size, step), to.rank, to.dims);
+  for (; i < from.rank; i++)
+    if (!moec_s_is_unit(s->m, from.dims[i]) || !axis_whole(s, a, from, i)) return NO;
+  return moec_s_reshape(s, slice_op(s, in_of(s, x), src.rank, start, size, step), to.rank, to.dims);
 }
 
 /* ---- reverse, pad ---------------------------------------------------------------------------------- */
@@ -278,7 +281,7 @@ const moec_rule moec_rules_move[] = {
     {"slice of a slice", MOEC_OP_SLICE, slice_slice},
     {"slice of a broadcast", MOEC_OP_SLICE, slice_broadcast},
     {"slice of a transpose", MOEC_OP_SLICE, slice_transpose},
-    {"slice of inserted axes", MOEC_OP_SLICE, slice_inserted},
+    {"slice of moved axes of size 1", MOEC_OP_SLICE, slice_units},
     {"reverse of axes of size 1", MOEC_OP_REVERSE, reverse_units},
     {"reverse of a reverse", MOEC_OP_REVERSE, reverse_reverse},
     {"pad by nothing", MOEC_OP_PAD, pad_nothing},
