@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Counts that are promises: kernels a decoder block, functions and their reuse, eager MoE calls, nothing
+# compiled and nothing allocated after the first step, no kernel that only moves elements.
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+model=$MOEC_SOURCE/tests/data/qwen3_moe/model.onnx
+fail() { echo "FAILED: $*"; exit 1; }
+number() { sed -nE "s/.*\"$1\": ([0-9]+).*/\1/p" "$dir/bench.json" | head -n 1; }
+
+"$MOEC" compile "$model" -o "$dir/exe" --target cpu --dump-dir "$dir/dump"
+"$dir/exe" bench --dim batch=2 --dim seq=32 --steps 5 --json "$dir/bench.json" >"$dir/text"
+kernels=$(number kernels_per_step)
+[ "$kernels" -le 30 ] || fail "expected at most 10 kernels for each of 3 blocks, got $kernels a step"
+[ "$(number moe_calls_per_step)" -eq 3 ] || fail "expected 3 MoE calls a step, got $(number moe_calls_per_step)"
+[ "$(number compilations)" -eq 0 ] || fail "something was compiled"
+[ "$(number allocations_after_first_step)" -eq 0 ] || fail "something was allocated after the first step"
+
+# each half-block function holds at most 10 kernels between them, and is called three times
+inner=$(awk '/^fn @"(attention|moe)0"/{f=1} /^}/{f=0} f && / = fused\(/' "$dir/dump"/*-fuse.ir | wc -l)
+[ "$inner" -ge 4 ] && [ "$inner" -le 10 ] || fail "expected 4 to 10 kernels in a block, got $inner"
+for f in attention0 moe0; do
+  calls=$(grep -c "call(.*fn = @\"$f\"" "$dir/dump"/*-fuse.ir)
+  [ "$calls" -eq 3 ] || fail "expected 3 calls of $f, got $calls"
+done
+
+# a kernel that computes nothing is a materialised transpose or broadcast; embedding is a gather
+awk '/^fn @"k[0-9]+"/{name=$2; body=""} {body=body"\n"$0} /^}/{ if (name != "") print name, body; name="" }' RS='\n' "$dir/dump"/*-fuse.ir |
+  awk '/^@"k/ {if (seen && !work) print k; k=$1; work=0; seen=1} / = [a-z_.]+\(/ {if ($0 !~ / = (transpose|broadcast|reshape|slice|concat|pad|reverse|const|iota|size)\(/) work=1} END {if (seen && !work) print k}' >"$dir/moves"
+[ ! -s "$dir/moves" ] || fail "kernels that only move elements: $(cat "$dir/moves")"
+
+# the seq x seq mask is never a buffer, nor is any gathered expert weight
+grep -E "^  %.* = (fused|dot|call|moe)" "$dir/dump"/*-fuse.ir | grep -qE ": (bool|f32)\[[^]]*seq, seq\]" && fail "a seq x seq value is materialised"
+grep -E "^  %.* = (fused|dot)" "$dir/dump"/*-fuse.ir | grep -qE "f32\[2\*batch\*seq, (80, 64|64, 40)\]" && fail "expert weights are gathered"
+echo "counts: $kernels kernels a step, $inner in a block"
