@@ -4,22 +4,22 @@
 
 /* CONVERT(name, to, from, expression of v). Sources are read at any address: files put tensors
  * where they like. */
-#define CONVERT(name, to, from, expr)                                               \
-  static void name(void *dst, int64_t ds, const void *src, int64_t ss, int64_t n) { \
-    typedef from unaligned __attribute__((aligned(1), may_alias));                  \
-    to *restrict d = dst;                                                           \
-    const unaligned *restrict s = src;                                              \
-    if (ds == 1 && ss == 1) {                                                       \
-      for (int64_t i = 0; i < n; i++) {                                             \
-        from v = s[i];                                                              \
-        d[i] = (expr);                                                              \
-      }                                                                             \
-      return;                                                                       \
-    }                                                                               \
-    for (int64_t i = 0; i < n; i++) {                                               \
-      from v = s[i * ss];                                                           \
-      d[i * ds] = (expr);                                                           \
-    }                                                                               \
+#define CONVERT(name, to, from, expr)                                                              \
+  MOEC_RT_VECTOR static void name(void *dst, int64_t ds, const void *src, int64_t ss, int64_t n) { \
+    typedef from unaligned __attribute__((aligned(1), may_alias));                                 \
+    to *restrict d = dst;                                                                          \
+    const unaligned *restrict s = src;                                                             \
+    if (ds == 1 && ss == 1) {                                                                      \
+      for (int64_t i = 0; i < n; i++) {                                                            \
+        from v = s[i];                                                                             \
+        d[i] = (expr);                                                                             \
+      }                                                                                            \
+      return;                                                                                      \
+    }                                                                                              \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+      from v = s[i * ss];                                                                          \
+      d[i * ds] = (expr);                                                                          \
+    }                                                                                              \
   }
 
 static inline float bf16(uint16_t v) {

@@ -6,6 +6,14 @@
 
 #include "base/dtype.h"
 
+/* For functions whose loops should be vectorised: GCC does that for loops of unknown length from
+ * -O3 on, clang always. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define MOEC_RT_VECTOR __attribute__((optimize("O3")))
+#else
+#define MOEC_RT_VECTOR
+#endif
+
 void moec_rt_convert(moec_dtype to, void *dst, int64_t dst_stride, moec_dtype from, const void *src,
                      int64_t src_stride, int64_t n);
 

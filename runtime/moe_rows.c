@@ -108,7 +108,7 @@ static double weight_at(const moec_tensor *w, int64_t i) {
                     values, 1, n);                                                                \
   }                                                                                               \
                                                                                                   \
-  static void weight_##type(void *ctx, int64_t begin, int64_t end, int thread) {                  \
+  MOEC_RT_VECTOR static void weight_##type(void *ctx, int64_t begin, int64_t end, int thread) {   \
     (void)thread;                                                                                 \
     moving *m = ctx;                                                                              \
     const moec_tensor *rows = moec_rt_in(m->c, 0), *w = moec_rt_in(m->c, 1);                      \
@@ -130,7 +130,8 @@ static double weight_at(const moec_tensor *w, int64_t i) {
   }                                                                                               \
                                                                                                   \
   /* Part [from, from + n) of token t into sum. */                                                \
-  static void sum_##type(const moving *m, int64_t t, int64_t from, int64_t n, type *sum) {        \
+  MOEC_RT_VECTOR static void sum_##type(const moving *m, int64_t t, int64_t from, int64_t n,      \
+                                        type *sum) {                                              \
     const moec_tensor *rows = moec_rt_in(m->c, 0), *w = moec_rt_in(m->c, 2);                      \
     type room[PART];                                                                              \
     for (int64_t i = 0; i < n; i++) sum[i] = 0;                                                   \
@@ -146,7 +147,7 @@ static double weight_at(const moec_tensor *w, int64_t i) {
     }                                                                                             \
   }                                                                                               \
                                                                                                   \
-  static void combine_##type(void *ctx, int64_t begin, int64_t end, int thread) {                 \
+  MOEC_RT_VECTOR static void combine_##type(void *ctx, int64_t begin, int64_t end, int thread) {  \
     (void)thread;                                                                                 \
     moving *m = ctx;                                                                              \
     const moec_tensor *residual = moec_rt_in(m->c, 3);                                            \

@@ -85,8 +85,8 @@ static void valid(const axis *a, int64_t shift, int64_t *first, int64_t *last) {
 
 /* SUM(name, type): plane += w[tap] * x shifted by the tap, for every tap. */
 #define SUM(name, type)                                                                           \
-  static void name(const conv *v, const type *x, const void *weights, int64_t first_tap,          \
-                   type *plane) {                                                                 \
+  MOEC_RT_VECTOR static void name(const conv *v, const type *x, const void *weights,              \
+                                  int64_t first_tap, type *plane) {                               \
     uint32_t last = v->d - 1;                                                                     \
     const axis *in = &v->axes[last];                                                              \
     for (int64_t tap = 0; tap < v->taps; tap++) {                                                 \

@@ -67,6 +67,7 @@ static moec_status *read_footer(moec_rt_plan *p, const uint8_t *bytes, size_t si
   MOEC_TRY(check_part("plan", 0, f->plan_size, 1, f->payload_size));
   MOEC_TRY(check_part("kernels", f->kernels_offset, f->kernels_size, MOEC_PAGE, f->payload_size));
   MOEC_TRY(check_part("data", f->data_offset, f->data_size, DATA_ALIGN, f->payload_size));
+  MOEC_TRY(check_part("report", f->report_offset, f->report_size, 1, f->payload_size));
   p->payload = bytes + f->payload_offset;
   if (f->kernels_size) p->kernel_object = p->payload + f->kernels_offset;
   p->data = p->payload + f->data_offset;

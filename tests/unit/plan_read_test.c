@@ -72,7 +72,7 @@ START_TEST(test_cut_and_edited_files) {
   char *dir = unit_folder(), path[256];
   moec_model *m;
   UNIT_FAILS(open_bytes("", 0), MOEC_INVALID_MODEL,
-             "expected a compiled model, which ends with a 120-byte moec footer, got 0 bytes");
+             "expected a compiled model, which ends with a 136-byte moec footer, got 0 bytes");
   for (size_t n = 1; n < size; n += n < size - 300 ? 97 : 1) {
     UNIT_FAILS(open_bytes(file, n), MOEC_INVALID_MODEL, "cut or stripped");
   }
@@ -109,6 +109,8 @@ START_TEST(test_footer_that_lies) {
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, "footer: expected the kernels inside");
   *f = good, f->data_offset += 8;
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, "footer: expected the data inside");
+  *f = good, f->report_offset = f->payload_size, f->report_size = 1;
+  UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, "footer: expected the report inside");
   *f = good, f->version = 2;
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL,
              "expected a model of format version 1, got version 2");

@@ -188,7 +188,7 @@ START_TEST(test_cut_executable) {
   snprintf(command, sizeof command,
            "cd %s && mv model whole && head -c -1000 whole > model && chmod +x model", dir);
   ck_assert_int_eq(system(command), 0);
-  fails("info", 2, "/model: expected a compiled model, which ends with a 120-byte moec footer");
+  fails("info", 2, "/model: expected a compiled model, which ends with a ");
   snprintf(command, sizeof command, "cd %s && mv whole model", dir);
   ck_assert_int_eq(system(command), 0);
 }
