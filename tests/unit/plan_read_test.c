@@ -72,7 +72,7 @@ START_TEST(test_cut_and_edited_files) {
   char *dir = unit_folder(), path[256];
   moec_model *m;
   UNIT_FAILS(open_bytes("", 0), MOEC_INVALID_MODEL,
-             "expected a compiled model, which ends with a 136-byte moec footer, got 0 bytes");
+             "expected a compiled model, which ends with a 120-byte moec footer, got 0 bytes");
   for (size_t n = 1; n < size; n += n < size - 300 ? 97 : 1) {
     UNIT_FAILS(open_bytes(file, n), MOEC_INVALID_MODEL, "cut or stripped");
   }
