@@ -33,6 +33,7 @@ static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_fuse_share
   moec_fuse_plan p = {.m = m, .g = g};
   p.place = MOEC_NEW_ARRAY(a, moec_place, g->n_values);
   p.must = MOEC_NEW_ARRAY(a, uint8_t, g->n_values);
+  p.likely_stored = MOEC_NEW_ARRAY(a, uint8_t, g->n_values);
   p.kernel_of = MOEC_NEW_ARRAY(a, uint32_t, g->n_values);
   p.reads = MOEC_NEW_ARRAY(a, moec_reads *, g->n_values);
   p.epilogue = MOEC_NEW_ARRAY(a, uint8_t, g->n_nodes);

@@ -68,6 +68,7 @@ typedef struct moec_fuse_plan {
   moec_graph *g;          /* compacted: array order is topological */
   moec_place *place;      /* by value */
   uint8_t *must;          /* by value: has to lie in memory */
+  uint8_t *likely_stored; /* by value: several nodes read it, and computing it again is not worth it */
   uint32_t *kernel_of;    /* by value: of a stored one */
   moec_reads **reads;     /* by value */
   uint8_t *epilogue;      /* by node: an add left to the library call before it */
@@ -95,6 +96,7 @@ void moec_fuse_epilogues(moec_fuse_plan *p);                    /* passes/fuse_e
 moec_status *moec_fuse_reorder(moec_graph *g) MOEC_MUST_USE;     /* the same file; before there is a plan */
 /* Whether computing |v| again in |readers| kernels costs no more than storing it. */
 bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers); /* passes/fuse_cost.c */
+void moec_fuse_foresee(moec_fuse_plan *p); /* fills likely_stored */
 bool moec_fuse_is_heavy(moec_op op);       /* transcendental: not worth computing twice */
 void moec_fuse_merge(moec_fuse_plan *p);                        /* passes/fuse_merge.c */
 /* The distinct kernels of the module so far. */

@@ -35,6 +35,7 @@ typedef struct tally {
   uint32_t big;     /* leaves about as large as the value */
   double bytes;     /* of leaves */
   double numel;     /* of the value asked about */
+  moec_value asked;
   bool heavy;
 } tally;
 
@@ -51,7 +52,8 @@ static void count(const moec_fuse_plan *p, moec_value v, double needed, tally *t
   moec_op op = moec_op_of(g, n);
   double numel = moec_fuse_numel(p, v);
   if (needed > numel) needed = numel;
-  bool leaf = !n.i || !moec_fuse_is_fusable(g, n) || p->must[v.i] || p->epilogue[n.i];
+  bool stored = p->must[v.i] || (p->likely_stored[v.i] && v.i != t->asked.i);
+  bool leaf = !n.i || !moec_fuse_is_fusable(g, n) || stored || p->epilogue[n.i];
   if (leaf) {
     t->bytes += needed * (double)moec_dtype_get(moec_ty(g, v).dtype)->bytes;
     t->big += needed * 2 >= t->numel;
@@ -66,10 +68,21 @@ static void count(const moec_fuse_plan *p, moec_value v, double needed, tally *t
 }
 
 bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers) {
-  tally t = {.numel = moec_fuse_numel(p, v)};
+  tally t = {.numel = moec_fuse_numel(p, v), .asked = v};
   count(p, v, t.numel, &t);
   if (t.heavy || t.big > 1) return false;
   double stored = moec_fuse_bytes(p, v);
   uint32_t limit = t.bytes * 8 <= stored ? SIZE_ONLY_OPS : CHEAP_OPS;
   return t.ops <= limit && readers * t.bytes <= t.bytes + (1 + readers) * stored;
+}
+
+/* Several nodes read it and it is not worth computing again: other values may count on reading it from memory. In
+ * topological order, so that what |v| is made of is decided. */
+void moec_fuse_foresee(moec_fuse_plan *p) {
+  for (uint32_t n = 1; n < p->g->n_nodes; n++) {
+    moec_value v = moec_out(p->g, (moec_node){n}, 0);
+    if (!v.i || !moec_fuse_is_fusable(p->g, (moec_node){n}) || moec_op_of(p->g, (moec_node){n}) == MOEC_OP_RESHAPE) continue;
+    uint32_t uses = moec_use_count(p->g, v);
+    p->likely_stored[v.i] = uses > 1 && !moec_fuse_recompute(p, v, uses);
+  }
 }

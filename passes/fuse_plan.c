@@ -217,6 +217,7 @@ moec_status *moec_fuse_decide(moec_fuse_plan *p) {
   moec_fuse_epilogues(p);
   mark_needed(p); /* operands of epilogues, too */
   mark_outside(p);
+  moec_fuse_foresee(p);
   for (uint32_t n = (uint32_t)g->n_nodes - 1; n > 0; n--) {
     moec_node id = {n};
     const moec_node_info *d = &g->nodes[n];
