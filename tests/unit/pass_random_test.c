@@ -363,7 +363,7 @@ START_TEST(random_graphs_keep_their_values) {
     check_seed(strtoull(seed, NULL, 10), true);
     return;
   }
-  uint64_t n = rounds ? strtoull(rounds, NULL, 10) : 400;
+  uint64_t n = rounds ? strtoull(rounds, NULL, 10) : 2000;
   for (uint64_t i = 1; i <= n; i++) check_seed(i, false);
 }
 END_TEST
