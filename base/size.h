@@ -35,7 +35,10 @@ static inline int64_t moec_floordiv(int64_t a, int64_t b) {
   int64_t q = a / b;
   return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
 }
-static inline int64_t moec_floormod(int64_t a, int64_t b) { return a - b * moec_floordiv(a, b); }
+static inline int64_t moec_floormod(int64_t a, int64_t b) {
+  int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
 
 /* a rounded up to a multiple of the power of two |align|. */
 static inline size_t moec_align_up(size_t a, size_t align) {

@@ -27,7 +27,7 @@ static void print_atom(moec_buf *b, const moec_module *m, uint32_t atom) {
 
 static void print_term(moec_buf *b, const moec_module *m, moec_dim_term t, bool first) {
   uint64_t size = t.coeff < 0 ? 0 - (uint64_t)t.coeff : (uint64_t)t.coeff;
-  if (!first) moec_buf_puts(b, t.coeff < 0 ? " - " : " + ");
+  if (!first) moec_buf_puts(b, t.coeff == INT64_MIN ? " + -" : t.coeff < 0 ? " - " : " + "); /* 2^63 is no number */
   else if (t.coeff < 0) moec_buf_putc(b, '-');
   if (size != 1 || t.n_atoms == 0) {
     moec_buf_printf(b, "%" PRIu64, size);
@@ -58,6 +58,7 @@ typedef struct reader {
 } reader;
 
 static moec_dim read_sum(reader *r);
+static moec_dim read_unary(reader *r);
 
 static moec_dim fail(reader *r, const char *expected) {
   if (!r->error)
@@ -94,6 +95,15 @@ static bool name_char(char c, bool first) {
   return isalpha((unsigned char)c) || c == '_' || (!first && (isdigit((unsigned char)c) || c == '.')) || (unsigned char)c >= 128;
 }
 
+/* "floor(a / b)", as sympy writes a // b. */
+static moec_dim read_floor(reader *r) {
+  moec_dim x = read_unary(r);
+  while (!r->error && take(r, "*")) x = moec_dim_mul(r->m, x, read_unary(r));
+  if (!take(r, "/")) return fail(r, "'/'");
+  x = moec_dim_floordiv(r->m, x, read_unary(r));
+  return take(r, ")") ? x : fail(r, "')'");
+}
+
 static moec_dim read_name(reader *r) {
   char name[128];
   size_t n = 0;
@@ -104,7 +114,18 @@ static moec_dim read_name(reader *r) {
   r->at += n;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     if (strcmp(functions[i].name, name) == 0 && take(r, "(")) return read_call(r, functions[i].fn);
-  return moec_dim_symbol(r->m, name);
+  if (strcmp(name, "floor") == 0 && take(r, "(")) return read_floor(r);
+  moec_dim x = moec_dim_symbol(r->m, name);
+  return moec_dim_known(x) ? x : fail(r, "fewer different symbols");
+}
+
+static moec_dim read_number(reader *r, bool negative) {
+  char *end;
+  errno = 0;
+  unsigned long long v = strtoull(r->at, &end, 10);
+  if (errno || v > (unsigned long long)INT64_MAX + negative) return fail(r, "a number of 64 bits");
+  r->at = end;
+  return moec_dim_const(r->m, negative ? (int64_t)(0 - v) : (int64_t)v);
 }
 
 static moec_dim read_unary(reader *r) {
@@ -112,17 +133,13 @@ static moec_dim read_unary(reader *r) {
   if (r->error) return (moec_dim){0};
   if (++r->depth > MAX_DEPTH) return fail(r, "less nesting");
   if (take(r, "-")) {
-    x = moec_dim_sub(r->m, moec_dim_const(r->m, 0), read_unary(r));
+    if (isdigit((unsigned char)*r->at)) x = read_number(r, true);
+    else x = moec_dim_sub(r->m, moec_dim_const(r->m, 0), read_unary(r));
   } else if (take(r, "(")) {
     x = read_sum(r);
     if (!take(r, ")")) x = fail(r, "')'");
   } else if (isdigit((unsigned char)*r->at)) {
-    char *end;
-    errno = 0;
-    long long v = strtoll(r->at, &end, 10);
-    if (errno) return fail(r, "a number of 64 bits");
-    r->at = end;
-    x = moec_dim_const(r->m, v);
+    x = read_number(r, false);
   } else {
     x = read_name(r);
   }
