@@ -112,17 +112,18 @@ static bool equal_sizes(const builder *b) {
   return true;
 }
 
-/* Rows so that the columns are the last axes, enough of them to be worth a loop. */
+/* Rows so that the columns are the last axis, or more of them where those are short and constant. */
 static moec_dim rows_before_last(const builder *b) {
   moec_type_info t = {0};
   for (size_t i = 0; i < b->fn->n_outputs; i++) {
     moec_type_info o = moec_ty(b->fn, b->fn->outputs[i]);
     if (o.rank >= t.rank) t = o;
   }
-  uint32_t n = t.rank;
-  moec_dim columns = moec_dim_const(b->m, 1), rows = columns;
-  int64_t v;
-  while (n > 0 && moec_dim_is_const(b->m, columns, &v) && v < 32) columns = moec_dim_mul(b->m, columns, t.dims[--n]);
+  uint32_t n = t.rank ? t.rank - 1 : 0;
+  moec_dim columns = t.rank ? t.dims[n] : moec_dim_const(b->m, 1), rows = moec_dim_const(b->m, 1);
+  int64_t have, more;
+  while (n > 0 && moec_dim_is_const(b->m, columns, &have) && have < 32 && moec_dim_is_const(b->m, t.dims[n - 1], &more) && more < 1024)
+    columns = moec_dim_mul(b->m, columns, t.dims[--n]);
   for (uint32_t i = 0; i < n; i++) rows = moec_dim_mul(b->m, rows, t.dims[i]);
   return rows;
 }

@@ -214,7 +214,8 @@ static void hoist(scheduler *s, moec_kx e, uint64_t bound, uint32_t var, uint32_
     need(s, e, bound, true);
     return;
   }
-  bool other = !(extra >> var & 1); /* needed by loops inside, each time the same */
+  /* needed by loops inside this one, each time the same */
+  bool other = !(extra >> var & 1) && !moec_dim_is(s->p->m, extent(s->p, var), 1);
   bool stored = other && (n.kind == MOEC_KX_REDUCE || n.cost >= MOEC_KX_COSTLY);
   if (!stored)
     for (uint32_t i = 0; i < n.n_args; i++) hoist(s, n.args[i], bound, var, stamp);
