@@ -5,7 +5,9 @@
 #include "codegen/emit_c.h"
 #include "codegen/kernel_attention.h"
 
-static const struct { const char *name, *params; } operand_texts[MOEC_KOPERAND_COUNT] = {
+static const struct {
+  const char *name, *params;
+} operand_texts[MOEC_KOPERAND_COUNT] = {
     [MOEC_KOPERAND_Q] = {"q", "int64_t b, int64_t h, int64_t i"},
     [MOEC_KOPERAND_K] = {"k", "int64_t b, int64_t h, int64_t j0, int64_t j1"},
     [MOEC_KOPERAND_V] = {"v", "int64_t b, int64_t h, int64_t j0, int64_t j1"},
@@ -13,10 +15,12 @@ static const struct { const char *name, *params; } operand_texts[MOEC_KOPERAND_C
     [MOEC_KOPERAND_SINK] = {"sink", "int64_t h"},
 };
 
-static void operand_function(moec_buf *b, const moec_kernel *k, const char *symbol, moec_koperand o) {
+static void operand_function(moec_buf *b, const moec_kernel *k, const char *symbol,
+                             moec_koperand o) {
   moec_buf name = {0}, head = {0};
   moec_buf_printf(&name, "%s_%s", symbol, operand_texts[o].name);
-  moec_buf_printf(&head, "static void %s(const moec_kernel_args *a, %s, float *restrict out)", moec_buf_str(&name), operand_texts[o].params);
+  moec_buf_printf(&head, "static void %s(const moec_kernel_args *a, %s, float *restrict out)",
+                  moec_buf_str(&name), operand_texts[o].params);
   moec_emit_function(b, k, moec_buf_str(&name), moec_buf_str(&head));
   moec_buf_fini(&name);
   moec_buf_fini(&head);
@@ -35,8 +39,26 @@ static void define_float(moec_buf *b, const char *name, double v) {
 }
 
 void moec_emit_attention(moec_buf *b, const moec_kernel *k, const char *symbol) {
-  static const char *const names[] = {"NAME", "KERNEL", "S", "T", "H", "G", "D", "E", "SCALE", "SOFTCAP", "CAUSAL", "MASK",
-                                      "MASK_BY_HEAD", "MASK_BY_ROW", "SINK", "LSE", "LSE_BUFFER", "OUT", "OUT_TYPE", "STORE"};
+  static const char *const names[] = {"NAME",
+                                      "KERNEL",
+                                      "S",
+                                      "T",
+                                      "H",
+                                      "G",
+                                      "D",
+                                      "E",
+                                      "SCALE",
+                                      "SOFTCAP",
+                                      "CAUSAL",
+                                      "MASK",
+                                      "MASK_BY_HEAD",
+                                      "MASK_BY_ROW",
+                                      "SINK",
+                                      "LSE",
+                                      "LSE_BUFFER",
+                                      "OUT",
+                                      "OUT_TYPE",
+                                      "STORE"};
   const moec_kattention *t = k->attention;
   const moec_embedded_file *text = moec_embedded_find("attention.c");
   moec_emit e;
@@ -52,15 +74,24 @@ void moec_emit_attention(moec_buf *b, const moec_kernel *k, const char *symbol) 
   moec_buf_printf(b, "#define D %lld\n#define E %lld\n", (long long)t->d, (long long)t->e);
   define_float(b, "SCALE", (double)t->scale);
   define_float(b, "SOFTCAP", (double)t->softcap);
-  moec_buf_printf(b, "#define CAUSAL %d\n#define MASK %d\n", t->causal, !t->operands[MOEC_KOPERAND_MASK] ? 0 : t->mask_bool ? 1 : 2);
-  moec_buf_printf(b, "#define MASK_BY_HEAD %d\n#define MASK_BY_ROW %d\n", t->mask_by_head, t->mask_by_row);
-  moec_buf_printf(b, "#define SINK %d\n#define LSE %d\n", t->operands[MOEC_KOPERAND_SINK] != NULL, t->lse != MOEC_NO_BUFFER);
-  moec_buf_printf(b, "#define LSE_BUFFER %u\n#define OUT %u\n", t->lse != MOEC_NO_BUFFER ? t->lse : 0, t->out);
+  moec_buf_printf(b, "#define CAUSAL %d\n#define MASK %d\n", t->causal,
+                  !t->operands[MOEC_KOPERAND_MASK] ? 0
+                  : t->mask_bool                   ? 1
+                                                   : 2);
+  moec_buf_printf(b, "#define MASK_BY_HEAD %d\n#define MASK_BY_ROW %d\n", t->mask_by_head,
+                  t->mask_by_row);
+  moec_buf_printf(b, "#define SINK %d\n#define LSE %d\n", t->operands[MOEC_KOPERAND_SINK] != NULL,
+                  t->lse != MOEC_NO_BUFFER);
+  moec_buf_printf(b, "#define LSE_BUFFER %u\n#define OUT %u\n",
+                  t->lse != MOEC_NO_BUFFER ? t->lse : 0, t->out);
   bool half = t->dtype == MOEC_F16 || t->dtype == MOEC_BF16;
   moec_buf_printf(b, "#define OUT_TYPE %s\n#define STORE(x) ", moec_dtype_get(t->dtype)->c);
-  if (half) moec_buf_printf(b, "moec_store_%s(x)\n", moec_dtype_get(t->dtype)->text);
-  else moec_buf_puts(b, "(x)\n");
+  if (half)
+    moec_buf_printf(b, "moec_store_%s(x)\n", moec_dtype_get(t->dtype)->text);
+  else
+    moec_buf_puts(b, "(x)\n");
   if (text) moec_buf_write(b, text->begin, text->size);
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) moec_buf_printf(b, "#undef %s\n", names[i]);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    moec_buf_printf(b, "#undef %s\n", names[i]);
   moec_emit_fini(&e);
 }

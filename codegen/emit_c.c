@@ -37,13 +37,17 @@ void moec_emit_line(moec_emit *e, const char *fmt, ...) {
 /* ---- reductions ----------------------------------------------------------------------------- */
 
 /* How a reduction accumulates: the C type, the clause of the simd pragma, the update. */
-typedef struct accumulator { const char *type, *clause, *update; } accumulator;
+typedef struct accumulator {
+  const char *type, *clause, *update;
+} accumulator;
 
 static accumulator accumulator_of(const moec_kx_node *n) {
   char cls = moec_dtype_get(n->dtype)->cls;
   const char *type = moec_emit_ctype(n->dtype);
-  bool max = n->op == MOEC_OP_REDUCE_MAX, min = n->op == MOEC_OP_REDUCE_MIN, sum = n->op == MOEC_OP_REDUCE_SUM;
-  if (cls == 'B') return max || sum ? (accumulator){"int", "|", "|="} : (accumulator){"int", "&", "&="};
+  bool max = n->op == MOEC_OP_REDUCE_MAX, min = n->op == MOEC_OP_REDUCE_MIN,
+       sum = n->op == MOEC_OP_REDUCE_SUM;
+  if (cls == 'B')
+    return max || sum ? (accumulator){"int", "|", "|="} : (accumulator){"int", "&", "&="};
   if (max) return (accumulator){type, cls == 'F' ? "moec_max" : "max", NULL};
   if (min) return (accumulator){type, cls == 'F' ? "moec_min" : "min", NULL};
   if (cls != 'F') type = "uint64_t"; /* wraps */
@@ -51,14 +55,20 @@ static accumulator accumulator_of(const moec_kx_node *n) {
 }
 
 static void start_value(moec_buf *b, const moec_kx_node *n) {
-  bool max = n->op == MOEC_OP_REDUCE_MAX, min = n->op == MOEC_OP_REDUCE_MIN, prod = n->op == MOEC_OP_REDUCE_PROD;
+  bool max = n->op == MOEC_OP_REDUCE_MAX, min = n->op == MOEC_OP_REDUCE_MIN,
+       prod = n->op == MOEC_OP_REDUCE_PROD;
   unsigned bits = (unsigned)moec_dtype_get(n->dtype)->bytes * 8;
   char cls = moec_dtype_get(n->dtype)->cls;
-  if (cls == 'F' && (max || min)) moec_buf_puts(b, max ? "-INFINITY" : "INFINITY");
-  else if (cls == 'B') moec_buf_puts(b, prod || min ? "1" : "0");
-  else if (cls == 'I' && (max || min)) moec_buf_printf(b, "INT%u_%s", bits, max ? "MIN" : "MAX");
-  else if (min) moec_buf_printf(b, "UINT%u_MAX", bits);
-  else moec_buf_puts(b, prod ? "1" : "0");
+  if (cls == 'F' && (max || min))
+    moec_buf_puts(b, max ? "-INFINITY" : "INFINITY");
+  else if (cls == 'B')
+    moec_buf_puts(b, prod || min ? "1" : "0");
+  else if (cls == 'I' && (max || min))
+    moec_buf_printf(b, "INT%u_%s", bits, max ? "MIN" : "MAX");
+  else if (min)
+    moec_buf_printf(b, "UINT%u_MAX", bits);
+  else
+    moec_buf_puts(b, prod ? "1" : "0");
 }
 
 /* acc = acc joined with the operand of reduction |n|. */
@@ -106,8 +116,10 @@ static void temp_place(moec_emit *e, uint32_t id) {
     for (uint32_t k = i + 1; k < t->n_vars; k++) {
       const moec_kvar *u = &e->k->vars[t->vars[k]];
       moec_buf_puts(e->b, " * ");
-      if (u->kind == MOEC_KVAR_LANE) moec_buf_printf(e->b, "%d", MOEC_KERNEL_LANES);
-      else moec_emit_dim(e, moec_dim_sub(e->k->m, u->hi, u->lo));
+      if (u->kind == MOEC_KVAR_LANE)
+        moec_buf_printf(e->b, "%d", MOEC_KERNEL_LANES);
+      else
+        moec_emit_dim(e, moec_dim_sub(e->k->m, u->hi, u->lo));
     }
   }
   moec_buf_putc(e->b, ']');
@@ -119,7 +131,8 @@ static void loop_head(moec_emit *e, const moec_kstmt *st) {
     moec_buf_puts(e->b, "#pragma omp simd");
     for (uint32_t i = 0; i < st->n_accs; i++) {
       const moec_kx_node *n = &e->k->nodes[st->accs[i].i];
-      moec_buf_printf(e->b, " reduction(%s : a%u)", accumulator_of(n).clause, e->named[st->accs[i].i] - 1);
+      moec_buf_printf(e->b, " reduction(%s : a%u)", accumulator_of(n).clause,
+                      e->named[st->accs[i].i] - 1);
     }
     moec_buf_putc(e->b, '\n');
   }
@@ -165,8 +178,10 @@ static void loop(moec_emit *e, const moec_kstmt *st) {
     const moec_kx_node *r = &e->k->nodes[st->accs[i].i];
     const char *type = moec_emit_ctype(r->dtype), *have = accumulator_of(r).type;
     uint32_t n = e->named[st->accs[i].i] - 1;
-    if (strcmp(type, have)) moec_emit_line(e, "const %s t%u = (%s)a%u;", type, n, type, n);
-    else moec_emit_line(e, "const %s t%u = a%u;", type, n, n);
+    if (strcmp(type, have))
+      moec_emit_line(e, "const %s t%u = (%s)a%u;", type, n, type, n);
+    else
+      moec_emit_line(e, "const %s t%u = a%u;", type, n, n);
   }
 }
 
@@ -175,8 +190,10 @@ static void assignment(moec_emit *e, const moec_kstmt *st) {
   moec_emit_indent(e);
   if (st->kind == MOEC_KSTMT_STORE) {
     e->used_buf[st->id] = true;
-    if (e->k->bufs[st->id].local) moec_buf_puts(e->b, "out[");
-    else moec_buf_printf(e->b, "b%u[", st->id);
+    if (e->k->bufs[st->id].local)
+      moec_buf_puts(e->b, "out[");
+    else
+      moec_buf_printf(e->b, "b%u[", st->id);
     moec_emit_bare(e, st->index);
     moec_buf_puts(e->b, "] = ");
     moec_emit_stored(e, e->k->bufs[st->id].dtype, st->e);
@@ -190,8 +207,10 @@ static void assignment(moec_emit *e, const moec_kstmt *st) {
   } else {
     temp_place(e, st->id);
     moec_buf_puts(e->b, " = ");
-    if (st->kind == MOEC_KSTMT_RESET) start_value(e->b, n);
-    else moec_emit_bare(e, st->e);
+    if (st->kind == MOEC_KSTMT_RESET)
+      start_value(e->b, n);
+    else
+      moec_emit_bare(e, st->e);
   }
   moec_buf_puts(e->b, ";\n");
 }
@@ -207,17 +226,22 @@ static void gather(moec_emit *e, const moec_kstmt *st) {
 
 static void statements(moec_emit *e, const moec_kstmts *s) {
   for (size_t i = 0; i < s->n; i++) {
-    if (s->v[i].kind == MOEC_KSTMT_LOOP) loop(e, &s->v[i]);
-    else if (s->v[i].kind == MOEC_KSTMT_GATHER) gather(e, &s->v[i]);
-    else assignment(e, &s->v[i]);
+    if (s->v[i].kind == MOEC_KSTMT_LOOP)
+      loop(e, &s->v[i]);
+    else if (s->v[i].kind == MOEC_KSTMT_GATHER)
+      gather(e, &s->v[i]);
+    else
+      assignment(e, &s->v[i]);
   }
 }
 
 /* Names end with the block. */
 static void forget_names(moec_emit *e, const moec_kstmts *s) {
   for (size_t i = 0; i < s->n; i++) {
-    if (s->v[i].kind == MOEC_KSTMT_LET || s->v[i].kind == MOEC_KSTMT_RECALL) e->named[s->v[i].e.i] = 0;
-    for (uint32_t k = 0; s->v[i].kind == MOEC_KSTMT_LOOP && k < s->v[i].n_accs; k++) e->named[s->v[i].accs[k].i] = 0;
+    if (s->v[i].kind == MOEC_KSTMT_LET || s->v[i].kind == MOEC_KSTMT_RECALL)
+      e->named[s->v[i].e.i] = 0;
+    for (uint32_t k = 0; s->v[i].kind == MOEC_KSTMT_LOOP && k < s->v[i].n_accs; k++)
+      e->named[s->v[i].accs[k].i] = 0;
   }
 }
 
@@ -230,9 +254,12 @@ static void constant_array(moec_buf *b, const moec_kernel *k, const char *symbol
   moec_buf_printf(b, "static const %s %s_k%u[%zu] = {", t->c, symbol, id, n);
   for (size_t i = 0; i < n; i++) {
     moec_buf_puts(b, i % 8 ? " " : "\n  ");
-    if (buf->dtype == MOEC_F16 || buf->dtype == MOEC_BF16) moec_emit_integer(b, MOEC_U16, moec_load_i64(MOEC_U16, buf->data->bytes, i));
-    else if (t->cls == 'F') moec_emit_number(b, buf->dtype, moec_load_f64(buf->dtype, buf->data->bytes, i));
-    else moec_emit_integer(b, buf->dtype, moec_load_i64(buf->dtype, buf->data->bytes, i));
+    if (buf->dtype == MOEC_F16 || buf->dtype == MOEC_BF16)
+      moec_emit_integer(b, MOEC_U16, moec_load_i64(MOEC_U16, buf->data->bytes, i));
+    else if (t->cls == 'F')
+      moec_emit_number(b, buf->dtype, moec_load_f64(buf->dtype, buf->data->bytes, i));
+    else
+      moec_emit_integer(b, buf->dtype, moec_load_i64(buf->dtype, buf->data->bytes, i));
     moec_buf_putc(b, ',');
   }
   moec_buf_puts(b, "\n};\n");
@@ -247,7 +274,9 @@ static void locals(moec_emit *e) {
     const moec_ktemp *t = &k->temps[i];
     const char *type = moec_emit_ctype(t->dtype);
     moec_emit_indent(e);
-    moec_buf_printf(&temps, t->on_stack ? "%s w%u[" : "%s *restrict const w%u = (void *)((char *)a->scratch + ", type, i);
+    moec_buf_printf(
+        &temps, t->on_stack ? "%s w%u[" : "%s *restrict const w%u = (void *)((char *)a->scratch + ",
+        type, i);
     moec_emit_dim(e, t->on_stack ? t->count : t->offset);
     moec_buf_puts(&temps, t->on_stack ? "] __attribute__((aligned(64)));\n" : ");\n");
   }
@@ -256,7 +285,8 @@ static void locals(moec_emit *e) {
     if (e->used[i]) moec_emit_line(e, "const int64_t s%u = a->sym[%u];", i, i);
   for (uint32_t i = 0; i < k->n_bufs; i++) {
     const char *type = moec_dtype_get(k->bufs[i].dtype)->c, *c = k->bufs[i].output ? "" : "const ";
-    if (e->used_buf[i] && !k->bufs[i].data && !k->bufs[i].local) moec_emit_line(e, "%s%s *restrict const b%u = a->buf[%u];", c, type, i, i);
+    if (e->used_buf[i] && !k->bufs[i].data && !k->bufs[i].local)
+      moec_emit_line(e, "%s%s *restrict const b%u = a->buf[%u];", c, type, i, i);
   }
   moec_buf_puts(b, moec_buf_str(&temps));
   moec_buf_fini(&temps);

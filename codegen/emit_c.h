@@ -11,10 +11,10 @@ typedef struct moec_emit {
   moec_buf *b;
   uint32_t *named; /* by expression: 1 + number of its name; 0: printed in place */
   uint32_t n_names;
-  bool *used;      /* symbols */
-  bool *used_buf;  /* buffers */
+  bool *used;     /* symbols */
+  bool *used_buf; /* buffers */
   int indent;
-  bool direct;     /* symbols are read where they are used */
+  bool direct; /* symbols are read where they are used */
 } moec_emit;
 
 void moec_emit_init(moec_emit *e, const moec_kernel *k, const char *symbol, moec_buf *b);
@@ -30,12 +30,14 @@ void moec_emit_attention(moec_buf *b, const moec_kernel *k, const char *symbol);
 
 const char *moec_emit_ctype(moec_dtype t); /* of a local: halves are floats */
 /* emit_expr.c */
-void moec_emit_dim(moec_emit *e, moec_dim d);   /* parenthesised where it must be */
-void moec_emit_expr(moec_emit *e, moec_kx x);   /* an operand: parenthesised where it must be */
-void moec_emit_bare(moec_emit *e, moec_kx x);   /* where parentheses already stand around it, or nothing does */
+void moec_emit_dim(moec_emit *e, moec_dim d); /* parenthesised where it must be */
+void moec_emit_expr(moec_emit *e, moec_kx x); /* an operand: parenthesised where it must be */
+void moec_emit_bare(moec_emit *e,
+                    moec_kx x); /* where parentheses already stand around it, or nothing does */
 void moec_emit_var(moec_emit *e, uint32_t var);
 /* Text of an op on operands given as text. */
-void moec_emit_op(moec_buf *b, moec_op op, moec_dtype operands, uint32_t n, const char *const *args);
+void moec_emit_op(moec_buf *b, moec_op op, moec_dtype operands, uint32_t n,
+                  const char *const *args);
 void moec_emit_number(moec_buf *b, moec_dtype t, double v);
 void moec_emit_integer(moec_buf *b, moec_dtype t, int64_t v);
 /* A value of dtype |t| as it is stored in a buffer of dtype |t|. */

@@ -14,23 +14,34 @@ const char *moec_emit_ctype(moec_dtype t) {
 }
 
 void moec_emit_number(moec_buf *b, moec_dtype t, double v) {
-  if (isnan(v)) moec_buf_puts(b, "NAN");
-  else if (isinf(v)) moec_buf_puts(b, v > 0 ? "INFINITY" : "(-INFINITY)");
-  else moec_buf_printf(b, signbit(v) ? "(%a%s)" : "%a%s", v, t == MOEC_F64 ? "" : "f");
+  if (isnan(v))
+    moec_buf_puts(b, "NAN");
+  else if (isinf(v))
+    moec_buf_puts(b, v > 0 ? "INFINITY" : "(-INFINITY)");
+  else
+    moec_buf_printf(b, signbit(v) ? "(%a%s)" : "%a%s", v, t == MOEC_F64 ? "" : "f");
 }
 
 void moec_emit_integer(moec_buf *b, moec_dtype t, int64_t v) {
-  if (t == MOEC_U64) moec_buf_printf(b, "UINT64_C(%llu)", (unsigned long long)v);
-  else if (v == INT64_MIN) moec_buf_puts(b, "INT64_MIN");
-  else if (v > INT32_MAX || v < -INT32_MAX) moec_buf_printf(b, v < 0 ? "(-INT64_C(%llu))" : "INT64_C(%llu)", (unsigned long long)(v < 0 ? -v : v));
-  else moec_buf_printf(b, v < 0 ? "(%lld)" : "%lld", (long long)v);
+  if (t == MOEC_U64)
+    moec_buf_printf(b, "UINT64_C(%llu)", (unsigned long long)v);
+  else if (v == INT64_MIN)
+    moec_buf_puts(b, "INT64_MIN");
+  else if (v > INT32_MAX || v < -INT32_MAX)
+    moec_buf_printf(b, v < 0 ? "(-INT64_C(%llu))" : "INT64_C(%llu)",
+                    (unsigned long long)(v < 0 ? -v : v));
+  else
+    moec_buf_printf(b, v < 0 ? "(%lld)" : "%lld", (long long)v);
 }
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
 static void atom(moec_emit *e, uint32_t index) {
-  static const char *const calls[] = {[MOEC_DIM_FLOORDIV] = "moec_floordiv", [MOEC_DIM_CEILDIV] = "moec_ceildiv",
-                                      [MOEC_DIM_MOD] = "moec_floormod", [MOEC_DIM_MIN] = "moec_least", [MOEC_DIM_MAX] = "moec_greatest"};
+  static const char *const calls[] = {[MOEC_DIM_FLOORDIV] = "moec_floordiv",
+                                      [MOEC_DIM_CEILDIV] = "moec_ceildiv",
+                                      [MOEC_DIM_MOD] = "moec_floormod",
+                                      [MOEC_DIM_MIN] = "moec_least",
+                                      [MOEC_DIM_MAX] = "moec_greatest"};
   moec_dim_atom a = moec_dim_get_atom(e->k->m, index);
   if (a.op == MOEC_DIM_SYMBOL) {
     e->used[a.symbol] = true;
@@ -47,14 +58,18 @@ static void atom(moec_emit *e, uint32_t index) {
 /* |v| in front of something it multiplies, or alone; returns whether it printed. */
 static bool factor(moec_emit *e, int64_t v, bool alone) {
   if (v == 1 && !alone) return false;
-  if (v > INT32_MAX) moec_buf_printf(e->b, "INT64_C(%lld)", (long long)v);
-  else moec_buf_printf(e->b, "%lld", (long long)v);
+  if (v > INT32_MAX)
+    moec_buf_printf(e->b, "INT64_C(%lld)", (long long)v);
+  else
+    moec_buf_printf(e->b, "%lld", (long long)v);
   return true;
 }
 
 static void term(moec_emit *e, moec_dim_term t, bool first) {
-  if (first && t.coeff < 0) moec_buf_putc(e->b, '-');
-  else if (!first) moec_buf_puts(e->b, t.coeff < 0 ? " - " : " + ");
+  if (first && t.coeff < 0)
+    moec_buf_putc(e->b, '-');
+  else if (!first)
+    moec_buf_puts(e->b, t.coeff < 0 ? " - " : " + ");
   bool printed = factor(e, t.coeff < 0 ? -t.coeff : t.coeff, t.n_atoms == 0);
   for (uint32_t i = 0; i < t.n_atoms; i++) {
     if (printed) moec_buf_puts(e->b, " * ");
@@ -84,21 +99,30 @@ void moec_emit_dim(moec_emit *e, moec_dim d) {
 /* ---- integer expressions -------------------------------------------------------------------- */
 
 void moec_emit_var(moec_emit *e, uint32_t var) {
-  static const char *const names[] = {
-      [MOEC_KVAR_ROW] = "row", [MOEC_KVAR_BLOCK] = "block", [MOEC_KVAR_LANE] = "lane", [MOEC_KVAR_KEY] = "j"};
-  static const char *const params[] = {
-      [MOEC_KPARAM_BATCH] = "b", [MOEC_KPARAM_HEAD] = "h", [MOEC_KPARAM_QUERY] = "i", [MOEC_KPARAM_FIRST_KEY] = "j0"};
+  static const char *const names[] = {[MOEC_KVAR_ROW] = "row",
+                                      [MOEC_KVAR_BLOCK] = "block",
+                                      [MOEC_KVAR_LANE] = "lane",
+                                      [MOEC_KVAR_KEY] = "j"};
+  static const char *const params[] = {[MOEC_KPARAM_BATCH] = "b",
+                                       [MOEC_KPARAM_HEAD] = "h",
+                                       [MOEC_KPARAM_QUERY] = "i",
+                                       [MOEC_KPARAM_FIRST_KEY] = "j0"};
   moec_kvar_kind kind = e->k->vars[var].kind;
-  if (kind == MOEC_KVAR_PARAM) moec_buf_puts(e->b, params[e->k->vars[var].copy]);
-  else if (kind == MOEC_KVAR_LOOP) moec_buf_printf(e->b, "c%u", var);
-  else moec_buf_puts(e->b, names[kind]);
+  if (kind == MOEC_KVAR_PARAM)
+    moec_buf_puts(e->b, params[e->k->vars[var].copy]);
+  else if (kind == MOEC_KVAR_LOOP)
+    moec_buf_printf(e->b, "c%u", var);
+  else
+    moec_buf_puts(e->b, names[kind]);
 }
 
 static void sum_terms(moec_emit *e, const moec_kx_node *n) {
   bool first = true;
   for (uint32_t i = 0; i < n->n_args; i++) {
-    bool minus = moec_dim_n_terms(e->k->m, n->coeffs[i]) == 1 && moec_dim_get_term(e->k->m, n->coeffs[i], 0).coeff < 0;
-    moec_dim c = minus ? moec_dim_sub(e->k->m, moec_dim_const(e->k->m, 0), n->coeffs[i]) : n->coeffs[i];
+    bool minus = moec_dim_n_terms(e->k->m, n->coeffs[i]) == 1 &&
+                 moec_dim_get_term(e->k->m, n->coeffs[i], 0).coeff < 0;
+    moec_dim c =
+        minus ? moec_dim_sub(e->k->m, moec_dim_const(e->k->m, 0), n->coeffs[i]) : n->coeffs[i];
     moec_buf_puts(e->b, minus ? (first ? "-" : " - ") : first ? "" : " + ");
     moec_emit_expr(e, n->args[i]);
     if (!moec_dim_is(e->k->m, c, 1)) {
@@ -112,7 +136,8 @@ static void sum_terms(moec_emit *e, const moec_kx_node *n) {
 
 static void division(moec_emit *e, const moec_kx_node *n) {
   const moec_kx_node *x = &e->k->nodes[n->args[0].i];
-  bool div = n->kind == MOEC_KX_DIV, plain = moec_dim_known(x->lo) && moec_dim_is_nonneg(e->k->m, x->lo);
+  bool div = n->kind == MOEC_KX_DIV,
+       plain = moec_dim_known(x->lo) && moec_dim_is_nonneg(e->k->m, x->lo);
   moec_buf_puts(e->b, plain ? "(" : div ? "moec_floordiv(" : "moec_floormod(");
   moec_emit_expr(e, n->args[0]);
   moec_buf_puts(e->b, plain ? (div ? " / " : " % ") : ", ");
@@ -123,7 +148,10 @@ static void division(moec_emit *e, const moec_kx_node *n) {
 /* ---- values --------------------------------------------------------------------------------- */
 
 /* What is printed for an op; NULL: a call of moec_<op>_<dtype>. $0 $1 $2 are operands. */
-typedef struct op_text { moec_op op; const char *f, *i, *b; } op_text;
+typedef struct op_text {
+  moec_op op;
+  const char *f, *i, *b;
+} op_text;
 static const op_text op_texts[] = {
     {MOEC_OP_NEG, "(-$0)", NULL, NULL},
     {MOEC_OP_ADD, "($0 + $1)", NULL, NULL},
@@ -146,11 +174,13 @@ static const op_text op_texts[] = {
 static const char *op_text_of(moec_op op, moec_dtype operands) {
   char cls = moec_dtype_get(operands)->cls;
   for (size_t i = 0; i < sizeof op_texts / sizeof *op_texts; i++)
-    if (op_texts[i].op == op) return cls == 'F' ? op_texts[i].f : cls == 'B' ? op_texts[i].b : op_texts[i].i;
+    if (op_texts[i].op == op)
+      return cls == 'F' ? op_texts[i].f : cls == 'B' ? op_texts[i].b : op_texts[i].i;
   return NULL;
 }
 
-void moec_emit_op(moec_buf *b, moec_op op, moec_dtype operands, uint32_t n, const char *const *args) {
+void moec_emit_op(moec_buf *b, moec_op op, moec_dtype operands, uint32_t n,
+                  const char *const *args) {
   const char *text = op_text_of(op, operands);
   if (!text) {
     moec_buf_printf(b, "moec_%s_%s(", moec_op_get(op)->text, moec_dtype_get(operands)->text);
@@ -159,8 +189,10 @@ void moec_emit_op(moec_buf *b, moec_op op, moec_dtype operands, uint32_t n, cons
     return;
   }
   for (; *text; text++) {
-    if (*text == '$') moec_buf_puts(b, args[*++text - '0']);
-    else moec_buf_putc(b, *text);
+    if (*text == '$')
+      moec_buf_puts(b, args[*++text - '0']);
+    else
+      moec_buf_putc(b, *text);
   }
 }
 
@@ -175,11 +207,16 @@ static void cast(moec_emit *e, const moec_kx_node *n, moec_dtype from) {
     return;
   }
   bool call = half || (f == 'F' && t != 'F');
-  if (half) moec_buf_printf(e->b, "moec_round_%s(", moec_dtype_get(to)->text);
-  else if (call) moec_buf_printf(e->b, "moec_cast_%s_%s(", moec_dtype_get(to)->text, moec_dtype_get(from)->text);
-  else moec_buf_printf(e->b, "((%s)", moec_emit_ctype(to));
-  if (call) moec_emit_bare(e, n->args[0]);
-  else moec_emit_expr(e, n->args[0]);
+  if (half)
+    moec_buf_printf(e->b, "moec_round_%s(", moec_dtype_get(to)->text);
+  else if (call)
+    moec_buf_printf(e->b, "moec_cast_%s_%s(", moec_dtype_get(to)->text, moec_dtype_get(from)->text);
+  else
+    moec_buf_printf(e->b, "((%s)", moec_emit_ctype(to));
+  if (call)
+    moec_emit_bare(e, n->args[0]);
+  else
+    moec_emit_expr(e, n->args[0]);
   moec_buf_putc(e->b, ')');
 }
 
@@ -195,8 +232,10 @@ static void apply(moec_emit *e, const moec_kx_node *n) {
   bool call = !op_text_of(n->op, operand);
   for (uint32_t i = 0; i < n->n_args && i < 3; i++) {
     e->b = &text[i];
-    if (call) moec_emit_bare(e, n->args[i]);
-    else moec_emit_expr(e, n->args[i]);
+    if (call)
+      moec_emit_bare(e, n->args[i]);
+    else
+      moec_emit_expr(e, n->args[i]);
     args[i] = moec_buf_str(&text[i]);
   }
   e->b = b;
@@ -214,8 +253,10 @@ static void load(moec_emit *e, const moec_kx_node *n) {
     moec_buf_puts(e->b, " ? ");
   }
   if (half) moec_buf_printf(e->b, "moec_load_%s(", moec_dtype_get(buf->dtype)->text);
-  if (buf->data) moec_buf_printf(e->b, "%s_k%u[", e->symbol, n->id);
-  else moec_buf_printf(e->b, "b%u[", n->id);
+  if (buf->data)
+    moec_buf_printf(e->b, "%s_k%u[", e->symbol, n->id);
+  else
+    moec_buf_printf(e->b, "b%u[", n->id);
   moec_emit_bare(e, n->args[0]);
   moec_buf_puts(e->b, half ? "])" : "]");
   if (guard) moec_buf_puts(e->b, " : 0)");
@@ -271,14 +312,18 @@ void moec_emit_expr(moec_emit *e, moec_kx x) {
     case MOEC_KX_LOAD: load(e, n); break;
     case MOEC_KX_WRAP: wrap(e, n); break;
     case MOEC_KX_APPLY: apply(e, n); break;
-    default: moec_buf_printf(e->b, "moec_unnamed_%u", (unsigned)n->kind); break; /* does not compile */
+    default:
+      moec_buf_printf(e->b, "moec_unnamed_%u", (unsigned)n->kind);
+      break; /* does not compile */
   }
 }
 
 void moec_emit_stored(moec_emit *e, moec_dtype t, moec_kx x) {
   const moec_kx_node *n = &e->k->nodes[x.i];
   bool half = t == MOEC_F16 || t == MOEC_BF16;
-  if (half && !e->named[x.i] && n->kind == MOEC_KX_APPLY && n->op == MOEC_OP_CAST && n->num_i == (int64_t)t) x = n->args[0];
+  if (half && !e->named[x.i] && n->kind == MOEC_KX_APPLY && n->op == MOEC_OP_CAST &&
+      n->num_i == (int64_t)t)
+    x = n->args[0];
   if (half) moec_buf_printf(e->b, "moec_store_%s(", moec_dtype_get(t)->text);
   moec_emit_bare(e, x);
   if (half) moec_buf_putc(e->b, ')');

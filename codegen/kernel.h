@@ -15,7 +15,9 @@
 
 #include "ir/ir.h"
 
-typedef struct { uint32_t i; } moec_kx; /* an expression; 0: none */
+typedef struct {
+  uint32_t i;
+} moec_kx; /* an expression; 0: none */
 
 typedef enum moec_kx_kind {
   MOEC_KX_NONE,
@@ -75,7 +77,7 @@ typedef struct moec_kvar {
 
 typedef struct moec_kbuf {
   moec_dtype dtype;
-  bool output, local; /* local: the parameter |out| of an operand function */
+  bool output, local;     /* local: the parameter |out| of an operand function */
   const moec_const *data; /* a constant array; NULL: argument number |arg| */
   uint32_t arg;
 } moec_kbuf;
@@ -100,7 +102,10 @@ typedef enum moec_kstmt_kind {
 } moec_kstmt_kind;
 
 typedef struct moec_kstmt moec_kstmt;
-typedef struct moec_kstmts { moec_kstmt *v; size_t n, cap; } moec_kstmts;
+typedef struct moec_kstmts {
+  moec_kstmt *v;
+  size_t n, cap;
+} moec_kstmts;
 struct moec_kstmt {
   moec_kstmt_kind kind;
   moec_kx e, index;
@@ -128,7 +133,8 @@ typedef struct moec_kernel {
   moec_ktemp *temps;
   size_t n_temps, cap_temps;
   moec_kstmts body;
-  struct moec_kattention *attention; /* not NULL: a flash attention kernel (codegen/emit_attention.c) */
+  struct moec_kattention
+      *attention; /* not NULL: a flash attention kernel (codegen/emit_attention.c) */
 } moec_kernel;
 
 /* Kernel IR of fused function |fn|, whose inputs are dense row-major tensors. |rows|: the product

@@ -46,7 +46,8 @@ static moec_kx simplify_float(moec_kpool *p, moec_op op, moec_dtype t, const moe
       if (is_num(p, a[0], 1)) return a[1];
       return is_num(p, a[1], 1) ? a[0] : (moec_kx){0};
     case MOEC_OP_DIV: return is_num(p, a[1], 1) ? a[0] : (moec_kx){0};
-    case MOEC_OP_ADD: return is_num(p, a[1], -0.0) ? a[0] : is_num(p, a[0], -0.0) ? a[1] : (moec_kx){0};
+    case MOEC_OP_ADD:
+      return is_num(p, a[1], -0.0) ? a[0] : is_num(p, a[0], -0.0) ? a[1] : (moec_kx){0};
     case MOEC_OP_SUB: return is_num(p, a[1], 0) ? a[0] : (moec_kx){0};
     case MOEC_OP_POW:
       if (is_num(p, a[1], 1)) return a[0];
@@ -79,11 +80,14 @@ static moec_kx ranged_int(moec_kpool *p, moec_op op, const moec_kx *a, uint32_t 
     case MOEC_OP_MOD:
     case MOEC_OP_REM:
       if (!constant(p, a[1], &v) || v < 1) return (moec_kx){0};
-      if (op != MOEC_OP_MOD && moec_kx_decide(p, MOEC_OP_GE, a[0], moec_kx_i64(p, 0)) != 1) return (moec_kx){0};
-      return op == MOEC_OP_DIV ? moec_kx_div(p, a[0], moec_dim_const(p->m, v)) : moec_kx_mod(p, a[0], moec_dim_const(p->m, v));
+      if (op != MOEC_OP_MOD && moec_kx_decide(p, MOEC_OP_GE, a[0], moec_kx_i64(p, 0)) != 1)
+        return (moec_kx){0};
+      return op == MOEC_OP_DIV ? moec_kx_div(p, a[0], moec_dim_const(p->m, v))
+                               : moec_kx_mod(p, a[0], moec_dim_const(p->m, v));
     case MOEC_OP_MAX:
     case MOEC_OP_MIN: {
-      int less = moec_kx_decide(p, MOEC_OP_LT, a[0], moec_kx_add(p, a[1], moec_kx_size(p, one))); /* a0 <= a1 */
+      int less = moec_kx_decide(p, MOEC_OP_LT, a[0],
+                                moec_kx_add(p, a[1], moec_kx_size(p, one))); /* a0 <= a1 */
       if (less < 0) return (moec_kx){0};
       return (less == 1) == (op == MOEC_OP_MIN) ? a[0] : a[1];
     }
@@ -116,7 +120,8 @@ static moec_kx simplify_cast(moec_kpool *p, moec_dtype to, moec_kx x) {
   int64_t c;
   double v;
   if (n->dtype == to && !half) return x;
-  if (half && n->kind == MOEC_KX_APPLY && n->op == MOEC_OP_CAST && n->num_i == (int64_t)to) return x;
+  if (half && n->kind == MOEC_KX_APPLY && n->op == MOEC_OP_CAST && n->num_i == (int64_t)to)
+    return x;
   if (is_index_dtype(to) && moec_kx_ranged(p, x)) return x; /* positions fit in either */
   if (moec_dtype_is_float(to) && constant(p, x, &c) && !half)
     return moec_kx_num(p, to, to == MOEC_F32 ? (double)(float)c : (double)c);
@@ -154,7 +159,8 @@ static moec_kx simplify(moec_kpool *p, moec_op op, moec_dtype t, uint32_t n, con
 moec_kx moec_kx_apply(moec_kpool *p, moec_op op, moec_dtype t, uint32_t n, const moec_kx *args) {
   moec_kx r = simplify(p, op, t, n, args);
   if (r.i) return r;
-  moec_kx_node node = {.kind = MOEC_KX_APPLY, .op = op, .dtype = moec_kx_dtype(t), .n_args = n, .args = args};
+  moec_kx_node node = {
+      .kind = MOEC_KX_APPLY, .op = op, .dtype = moec_kx_dtype(t), .n_args = n, .args = args};
   if (op == MOEC_OP_CAST) node.num_i = (int64_t)t; /* rounds to half precision stay visible */
   return moec_kx_intern(p, node);
 }

@@ -17,7 +17,9 @@ typedef struct builder {
 
 /* ---- what operands may be ------------------------------------------------------------------- */
 
-typedef struct contents { bool reduces, computes; } contents;
+typedef struct contents {
+  bool reduces, computes;
+} contents;
 
 static void look(const moec_kpool *p, moec_kx e, bool *seen, contents *c) {
   const moec_kx_node *n = moec_kx_get(p, e);
@@ -26,7 +28,8 @@ static void look(const moec_kpool *p, moec_kx e, bool *seen, contents *c) {
   moec_op_class cls = n->kind == MOEC_KX_APPLY ? moec_op_cls(n->op) : MOEC_CLASS_MOVE;
   c->reduces = c->reduces || n->kind == MOEC_KX_REDUCE;
   c->computes = c->computes || cls == MOEC_CLASS_UNARY || cls == MOEC_CLASS_BINARY;
-  if (n->kind == MOEC_KX_APPLY && n->dtype == MOEC_BOOL) return; /* conditions of pads and concats */
+  if (n->kind == MOEC_KX_APPLY && n->dtype == MOEC_BOOL)
+    return; /* conditions of pads and concats */
   for (uint32_t i = 0; i < n->n_args && n->kind != MOEC_KX_LOAD; i++) look(p, n->args[i], seen, c);
 }
 
@@ -34,9 +37,13 @@ static moec_status *check(const builder *b, const moec_kpool *p, moec_kx e, moec
   static const char *const names[] = {"q", "k", "v", "mask", "sink"};
   contents c = {0};
   look(p, e, MOEC_NEW_ARRAY(b->arena, bool, p->n), &c);
-  if (c.reduces) return moec_error(MOEC_UNSUPPORTED, "attention: %s holds a reduction; it has to be computed before", names[o]);
+  if (c.reduces)
+    return moec_error(MOEC_UNSUPPORTED,
+                      "attention: %s holds a reduction; it has to be computed before", names[o]);
   if (c.computes && o != MOEC_KOPERAND_MASK)
-    return moec_error(MOEC_UNSUPPORTED, "attention: %s needs more than movement; it has to be computed before", names[o]);
+    return moec_error(MOEC_UNSUPPORTED,
+                      "attention: %s needs more than movement; it has to be computed before",
+                      names[o]);
   return NULL;
 }
 
@@ -60,20 +67,24 @@ static moec_kernel *begin(const builder *b, moec_kpool *p, moec_keval *ev) {
   return k;
 }
 
-static moec_status *end(const builder *b, moec_kpool *p, moec_kernel *k, moec_koperand o, moec_knest *nest, moec_kx index, moec_kx value) {
+static moec_status *end(const builder *b, moec_kpool *p, moec_kernel *k, moec_koperand o,
+                        moec_knest *nest, moec_kx index, moec_kx value) {
   moec_kstore store = {k->n_in, index, value};
   if (p->error) return p->error;
   MOEC_TRY(check(b, p, value, o));
   nest->stores = &store, nest->n_stores = 1;
   moec_kschedule(p, k, (moec_kx){0}, nest, 1);
   if (p->error) return p->error;
-  if (!moec_dim_is(b->m, k->scratch, 0)) return moec_error(MOEC_UNSUPPORTED, "attention: an operand needs row temporaries");
+  if (!moec_dim_is(b->m, k->scratch, 0))
+    return moec_error(MOEC_UNSUPPORTED, "attention: an operand needs row temporaries");
   k->nodes = p->nodes, k->n_nodes = p->n, k->vars = p->vars, k->n_vars = p->n_vars;
   b->att->operands[o] = k;
   return NULL;
 }
 
-static void loop_over(moec_kpool *p, moec_knest *nest, moec_kx var) { nest->vars[nest->n_vars++] = moec_kx_get(p, var)->id; }
+static void loop_over(moec_kpool *p, moec_knest *nest, moec_kx var) {
+  nest->vars[nest->n_vars++] = moec_kx_get(p, var)->id;
+}
 
 /* q[b, i, h, :], or k and v of keys j0 .. j1 of key head h, rows of |stride|. */
 static moec_status *vectors(const builder *b, moec_koperand o, int64_t size, int64_t stride) {
@@ -84,13 +95,16 @@ static moec_status *vectors(const builder *b, moec_koperand o, int64_t size, int
   moec_kernel *k = begin(b, &p, &ev);
   bool keys = o != MOEC_KOPERAND_Q;
   moec_dim zero = moec_dim_const(b->m, 0);
-  moec_kx batch = param(&p, MOEC_KPARAM_BATCH, t->b), head = param(&p, MOEC_KPARAM_HEAD, keys ? t->g : t->h);
-  moec_kx row = keys ? moec_kx_var(&p, MOEC_KVAR_KEY, zero, t->t, 0) : param(&p, MOEC_KPARAM_QUERY, t->s);
+  moec_kx batch = param(&p, MOEC_KPARAM_BATCH, t->b),
+          head = param(&p, MOEC_KPARAM_HEAD, keys ? t->g : t->h);
+  moec_kx row =
+      keys ? moec_kx_var(&p, MOEC_KVAR_KEY, zero, t->t, 0) : param(&p, MOEC_KPARAM_QUERY, t->s);
   moec_kx d = moec_kx_var(&p, MOEC_KVAR_LOOP, zero, moec_dim_const(b->m, size), 0), at = d;
   if (keys) {
     loop_over(&p, &nest, row);
     moec_kx first = param(&p, MOEC_KPARAM_FIRST_KEY, t->t);
-    at = moec_kx_add(&p, d, moec_kx_scale(&p, moec_kx_sub(&p, row, first), moec_dim_const(b->m, stride)));
+    at = moec_kx_add(&p, d,
+                     moec_kx_scale(&p, moec_kx_sub(&p, row, first), moec_dim_const(b->m, stride)));
   }
   loop_over(&p, &nest, d);
   moec_kcoord index[4] = {{batch, {0}}, {row, {0}}, {head, {0}}, {d, {0}}};
@@ -109,7 +123,8 @@ static moec_status *mask(const builder *b) {
   moec_kernel *k = begin(b, &p, &ev);
   moec_kx j = moec_kx_var(&p, MOEC_KVAR_KEY, moec_dim_const(b->m, 0), t->t, 0);
   moec_kx head = param(&p, MOEC_KPARAM_HEAD, t->h), query = param(&p, MOEC_KPARAM_QUERY, t->s);
-  moec_kcoord index[4] = {{param(&p, MOEC_KPARAM_BATCH, t->b), {0}}, {head, {0}}, {query, {0}}, {j, {0}}};
+  moec_kcoord index[4] = {
+      {param(&p, MOEC_KPARAM_BATCH, t->b), {0}}, {head, {0}}, {query, {0}}, {j, {0}}};
   for (int i = 0; i < 4; i++)
     if (moec_dim_is(b->m, type.dims[i], 1)) index[i].e = moec_kx_i64(&p, 0);
   moec_kx value = moec_keval_at(&ev, v, index);
@@ -122,7 +137,8 @@ static moec_status *mask(const builder *b) {
   t->mask_by_head = (vars & moec_kx_get(&p, head)->vars) != 0;
   t->mask_by_row = (vars & moec_kx_get(&p, query)->vars) != 0;
   loop_over(&p, &nest, j);
-  return end(b, &p, k, MOEC_KOPERAND_MASK, &nest, moec_kx_sub(&p, j, param(&p, MOEC_KPARAM_FIRST_KEY, t->t)), value);
+  return end(b, &p, k, MOEC_KOPERAND_MASK, &nest,
+             moec_kx_sub(&p, j, param(&p, MOEC_KPARAM_FIRST_KEY, t->t)), value);
 }
 
 static moec_status *sink(const builder *b) {
@@ -145,10 +161,13 @@ static moec_status *outputs(const builder *b) {
     while (moec_def_op(b->fn, v) == MOEC_OP_RESHAPE) v = moec_in(b->fn, moec_def(b->fn, v), 0);
     uint32_t *slot = moec_value_get(b->fn, v)->slot ? &b->att->lse : &b->att->out;
     if (moec_def(b->fn, v).i != b->node.i || *slot != MOEC_NO_BUFFER)
-      return moec_error(MOEC_UNSUPPORTED, "attention: expected its results, each once, as results of the function");
+      return moec_error(MOEC_UNSUPPORTED,
+                        "attention: expected its results, each once, as results of the function");
     *slot = (uint32_t)b->fn->n_inputs + i;
   }
-  if (b->att->out == MOEC_NO_BUFFER) return moec_error(MOEC_UNSUPPORTED, "attention: expected its first result as a result of the function");
+  if (b->att->out == MOEC_NO_BUFFER)
+    return moec_error(MOEC_UNSUPPORTED,
+                      "attention: expected its first result as a result of the function");
   return NULL;
 }
 
@@ -160,7 +179,8 @@ static const char *describe(const builder *b) {
   moec_buf_puts(&text, " x ");
   moec_type_print(&text, b->m, moec_value_get(b->fn, moec_in(b->fn, b->node, 1))->type);
   if (t->causal) moec_buf_puts(&text, ", causal");
-  if (t->operands[MOEC_KOPERAND_MASK]) moec_buf_puts(&text, t->mask_bool ? ", bool mask" : ", added mask");
+  if (t->operands[MOEC_KOPERAND_MASK])
+    moec_buf_puts(&text, t->mask_bool ? ", bool mask" : ", added mask");
   if (t->operands[MOEC_KOPERAND_SINK]) moec_buf_puts(&text, ", sink");
   if (t->softcap > 0) moec_buf_puts(&text, ", softcap");
   const char *s = moec_arena_strdup(b->arena, moec_buf_str(&text));
@@ -169,24 +189,32 @@ static const char *describe(const builder *b) {
 }
 
 static moec_status *sizes(builder *b) {
-  moec_type_info q = moec_ty(b->fn, moec_in(b->fn, b->node, 0)), k = moec_ty(b->fn, moec_in(b->fn, b->node, 1));
+  moec_type_info q = moec_ty(b->fn, moec_in(b->fn, b->node, 0)),
+                 k = moec_ty(b->fn, moec_in(b->fn, b->node, 1));
   moec_type_info v = moec_ty(b->fn, moec_in(b->fn, b->node, 2));
   moec_kattention *t = b->att;
   t->b = q.dims[0], t->s = q.dims[1], t->h = q.dims[2], t->t = k.dims[1], t->g = k.dims[2];
   t->dtype = q.dtype;
-  if (q.dtype == MOEC_F64) return moec_error(MOEC_UNSUPPORTED, "attention: expected f32, f16 or bf16, got f64");
-  if (!moec_dim_is_const(b->m, q.dims[3], &t->d) || !moec_dim_is_const(b->m, v.dims[3], &t->e) || t->d < 1 || t->e < 1)
+  if (q.dtype == MOEC_F64)
+    return moec_error(MOEC_UNSUPPORTED, "attention: expected f32, f16 or bf16, got f64");
+  if (!moec_dim_is_const(b->m, q.dims[3], &t->d) || !moec_dim_is_const(b->m, v.dims[3], &t->e) ||
+      t->d < 1 || t->e < 1)
     return moec_error(MOEC_UNSUPPORTED, "attention: expected constant sizes D and E of at least 1");
   return NULL;
 }
 
 /* Bytes of the work struct of codegen/kernels/attention.c. */
 static int64_t work_bytes(const moec_kattention *t) {
-  int64_t most = t->d > t->e ? t->d : t->e, keys = most <= 64 ? 64 : most <= 128 ? 32 : 16, e = (t->e + 7) / 8 * 8;
+  int64_t most = t->d > t->e ? t->d : t->e,
+          keys = most <= 64    ? 64
+                 : most <= 128 ? 32
+                               : 16,
+          e = (t->e + 7) / 8 * 8;
   return 4 * (32 * t->d + 64 * keys + keys * (t->d + e) + 32 * e + most + keys) + 64;
 }
 
-moec_status *moec_kernel_build_attention(moec_arena *a, moec_module *m, const moec_graph *fn, moec_node n, moec_kernel **out) {
+moec_status *moec_kernel_build_attention(moec_arena *a, moec_module *m, const moec_graph *fn,
+                                         moec_node n, moec_kernel **out) {
   moec_kattention *t = MOEC_NEW(a, moec_kattention);
   builder b = {a, m, fn, n, t};
   const moec_attrs_ATTENTION *attrs = MOEC_ATTRS(fn, n, ATTENTION);
@@ -199,10 +227,15 @@ moec_status *moec_kernel_build_attention(moec_arena *a, moec_module *m, const mo
   if (moec_in(fn, n, 3).i) MOEC_TRY(mask(&b));
   if (moec_in(fn, n, 4).i) MOEC_TRY(sink(&b));
   moec_kernel *k = MOEC_NEW(a, moec_kernel);
-  *k = (moec_kernel){.m = m, .n_in = (uint32_t)fn->n_inputs, .n_out = (uint32_t)fn->n_outputs, .attention = t, .grain = 1};
+  *k = (moec_kernel){.m = m,
+                     .n_in = (uint32_t)fn->n_inputs,
+                     .n_out = (uint32_t)fn->n_outputs,
+                     .attention = t,
+                     .grain = 1};
   k->what = describe(&b);
   moec_dim rows = moec_dim_mul(m, t->s, moec_dim_floordiv(m, t->h, t->g));
-  k->range = moec_dim_mul(m, moec_dim_mul(m, t->b, t->g), moec_dim_ceildiv(m, rows, moec_dim_const(m, 32)));
+  k->range = moec_dim_mul(m, moec_dim_mul(m, t->b, t->g),
+                          moec_dim_ceildiv(m, rows, moec_dim_const(m, 32)));
   k->scratch = moec_dim_const(m, work_bytes(t));
   /* every query head with every key: products and sums over d and e */
   moec_dim pairs = moec_dim_mul(m, moec_dim_mul(m, t->b, t->h), moec_dim_mul(m, t->s, t->t));

@@ -6,18 +6,30 @@
 #include "codegen/kernel.h"
 
 /* Parameters of operand functions, in this order. */
-typedef enum moec_kparam { MOEC_KPARAM_BATCH, MOEC_KPARAM_HEAD, MOEC_KPARAM_QUERY, MOEC_KPARAM_FIRST_KEY } moec_kparam;
+typedef enum moec_kparam {
+  MOEC_KPARAM_BATCH,
+  MOEC_KPARAM_HEAD,
+  MOEC_KPARAM_QUERY,
+  MOEC_KPARAM_FIRST_KEY
+} moec_kparam;
 
 /* Operand functions: which parameters they have. */
-typedef enum moec_koperand { MOEC_KOPERAND_Q, MOEC_KOPERAND_K, MOEC_KOPERAND_V, MOEC_KOPERAND_MASK, MOEC_KOPERAND_SINK, MOEC_KOPERAND_COUNT } moec_koperand;
+typedef enum moec_koperand {
+  MOEC_KOPERAND_Q,
+  MOEC_KOPERAND_K,
+  MOEC_KOPERAND_V,
+  MOEC_KOPERAND_MASK,
+  MOEC_KOPERAND_SINK,
+  MOEC_KOPERAND_COUNT
+} moec_koperand;
 
 typedef struct moec_kattention {
   moec_dim b, s, t, h, g;
   int64_t d, e;
   float scale, softcap;
   bool causal, mask_bool, mask_by_head, mask_by_row;
-  moec_dtype dtype;            /* of the result */
-  uint32_t out, lse;           /* buffers; lse MOEC_NO_BUFFER: not wanted */
+  moec_dtype dtype;                           /* of the result */
+  uint32_t out, lse;                          /* buffers; lse MOEC_NO_BUFFER: not wanted */
   moec_kernel *operands[MOEC_KOPERAND_COUNT]; /* fill a local array; NULL: absent */
 } moec_kattention;
 #define MOEC_NO_BUFFER UINT32_MAX

@@ -18,7 +18,8 @@ typedef struct builder {
 
 static moec_status *evaluate(builder *b) {
   moec_kernel *k = MOEC_NEW(b->arena, moec_kernel);
-  *k = (moec_kernel){.m = b->m, .n_in = (uint32_t)b->fn->n_inputs, .n_out = (uint32_t)b->fn->n_outputs};
+  *k = (moec_kernel){
+      .m = b->m, .n_in = (uint32_t)b->fn->n_inputs, .n_out = (uint32_t)b->fn->n_outputs};
   for (uint32_t i = 0; i < k->n_in + k->n_out; i++) {
     moec_value v = i < k->n_in ? b->fn->inputs[i] : b->fn->outputs[i - k->n_in];
     moec_kbuf buf = {.dtype = moec_ty(b->fn, v).dtype, .output = i >= k->n_in, .arg = i};
@@ -71,13 +72,16 @@ static moec_status *refine(builder *b) {
     }
     if (!again) break;
   }
-  for (int tries = 0; tries < 8 && moec_kspace_cut(&b->space, &b->pool, &b->loops); tries++) MOEC_TRY(evaluate(b));
+  for (int tries = 0; tries < 8 && moec_kspace_cut(&b->space, &b->pool, &b->loops); tries++)
+    MOEC_TRY(evaluate(b));
   return NULL;
 }
 
 /* ---- which rows ----------------------------------------------------------------------------- */
 
-typedef struct reduces { uint32_t total, per_element, strided; } reduces;
+typedef struct reduces {
+  uint32_t total, per_element, strided;
+} reduces;
 
 /* A reduction is per element when no two elements of a row need the same one. */
 static void count_reduces(builder *b, moec_kx e, uint64_t columns, bool *seen, reduces *r) {
@@ -100,7 +104,8 @@ static reduces all_reduces(builder *b) {
     bool *seen = MOEC_NEW_ARRAY(b->arena, bool, b->pool.n);
     uint64_t columns = 0;
     for (uint32_t v = 0; v < nest->n_vars; v++) columns |= UINT64_C(1) << nest->vars[v];
-    for (size_t k = 0; k < nest->n_stores; k++) count_reduces(b, nest->stores[k].value, columns, seen, &r);
+    for (size_t k = 0; k < nest->n_stores; k++)
+      count_reduces(b, nest->stores[k].value, columns, seen, &r);
   }
   return r;
 }
@@ -108,7 +113,8 @@ static reduces all_reduces(builder *b) {
 static bool equal_sizes(const builder *b) {
   moec_dim n = moec_type_numel(b->m, moec_value_get(b->fn, b->fn->outputs[0])->type);
   for (size_t i = 1; i < b->fn->n_outputs; i++)
-    if (!moec_dim_eq(n, moec_type_numel(b->m, moec_value_get(b->fn, b->fn->outputs[i])->type))) return false;
+    if (!moec_dim_eq(n, moec_type_numel(b->m, moec_value_get(b->fn, b->fn->outputs[i])->type)))
+      return false;
   return true;
 }
 
@@ -122,7 +128,8 @@ static moec_dim rows_before_last(const builder *b) {
   uint32_t n = t.rank ? t.rank - 1 : 0;
   moec_dim columns = t.rank ? t.dims[n] : moec_dim_const(b->m, 1), rows = moec_dim_const(b->m, 1);
   int64_t have, more;
-  while (n > 0 && moec_dim_is_const(b->m, columns, &have) && have < 32 && moec_dim_is_const(b->m, t.dims[n - 1], &more) && more < 1024)
+  while (n > 0 && moec_dim_is_const(b->m, columns, &have) && have < 32 &&
+         moec_dim_is_const(b->m, t.dims[n - 1], &more) && more < 1024)
     columns = moec_dim_mul(b->m, columns, t.dims[--n]);
   for (uint32_t i = 0; i < n; i++) rows = moec_dim_mul(b->m, rows, t.dims[i]);
   return rows;
@@ -134,7 +141,8 @@ static void try_space(builder *b, moec_kvar_kind kind, moec_dim rows, bool divs_
   if (!moec_kspace_init(&other.space, b->arena, b->fn, rows)) return;
   other.space.row_kind = kind;
   moec_status *s = refine(&other);
-  if (!s && (divs_allowed || !(divided(&other) & moec_kx_get(&other.pool, other.loops.row)->vars))) *b = other;
+  if (!s && (divs_allowed || !(divided(&other) & moec_kx_get(&other.pool, other.loops.row)->vars)))
+    *b = other;
   moec_status_free(s);
 }
 
@@ -143,9 +151,11 @@ static void try_space(builder *b, moec_kvar_kind kind, moec_dim rows, bool divs_
 static void choose_space(builder *b) {
   reduces r = all_reduces(b);
   if (r.per_element < r.total || !equal_sizes(b)) return;
-  moec_dim all = moec_type_numel(b->m, moec_value_get(b->fn, b->fn->outputs[0])->type), given = b->space.rows;
+  moec_dim all = moec_type_numel(b->m, moec_value_get(b->fn, b->fn->outputs[0])->type),
+           given = b->space.rows;
   try_space(b, MOEC_KVAR_ROW, all, false);
-  bool single = moec_dim_eq(b->space.rows, all), divs = divided(b) & moec_kx_get(&b->pool, b->loops.row)->vars;
+  bool single = moec_dim_eq(b->space.rows, all),
+       divs = divided(b) & moec_kx_get(&b->pool, b->loops.row)->vars;
   if (single && all_reduces(b).strided) {
     try_space(b, MOEC_KVAR_BLOCK, all, true);
     return;
@@ -196,12 +206,14 @@ static uint32_t grain(const moec_kernel *k, moec_dim elements) {
   return work >= 65536 ? 1 : (uint32_t)(65536 / work);
 }
 
-moec_status *moec_kernel_build(moec_arena *a, moec_module *m, const moec_graph *fn, moec_dim rows, moec_kernel **out) {
+moec_status *moec_kernel_build(moec_arena *a, moec_module *m, const moec_graph *fn, moec_dim rows,
+                               moec_kernel **out) {
   builder b = {.arena = a, .m = m, .fn = fn};
   *out = NULL;
   if (!fn->n_outputs) return MOEC_BUG("fused function without results");
   for (size_t i = 1; i < fn->n_nodes; i++)
-    if (fn->nodes[i].op == MOEC_OP_ATTENTION) return moec_kernel_build_attention(a, m, fn, (moec_node){(uint32_t)i}, out);
+    if (fn->nodes[i].op == MOEC_OP_ATTENTION)
+      return moec_kernel_build_attention(a, m, fn, (moec_node){(uint32_t)i}, out);
   if (!moec_kspace_init(&b.space, a, fn, rows))
     return MOEC_BUG("fused function: expected results whose leading axes are the rows of the call");
   MOEC_TRY(refine(&b));

@@ -20,7 +20,9 @@ typedef struct moec_kpool {
 
 void moec_kpool_init(moec_kpool *p, moec_arena *arena, moec_module *m);
 void moec_kpool_fail(moec_kpool *p, moec_status *s); /* keeps the first, frees later ones */
-static inline const moec_kx_node *moec_kx_get(const moec_kpool *p, moec_kx e) { return &p->nodes[e.i]; }
+static inline const moec_kx_node *moec_kx_get(const moec_kpool *p, moec_kx e) {
+  return &p->nodes[e.i];
+}
 static inline bool moec_kx_eq(moec_kx a, moec_kx b) { return a.i == b.i; }
 moec_kx moec_kx_intern(moec_kpool *p, moec_kx_node n); /* copies its arrays */
 
@@ -55,12 +57,16 @@ moec_kx moec_kx_and(moec_kpool *p, moec_kx a, moec_kx b); /* guards: none means 
 /* The value a reduction starts from. */
 moec_kx moec_kx_start(moec_kpool *p, moec_op op, moec_dtype t);
 /* The dtype that values of dtype |t| are computed in. */
-static inline moec_dtype moec_kx_dtype(moec_dtype t) { return t == MOEC_F16 || t == MOEC_BF16 ? MOEC_F32 : t; }
+static inline moec_dtype moec_kx_dtype(moec_dtype t) {
+  return t == MOEC_F16 || t == MOEC_BF16 ? MOEC_F32 : t;
+}
 
 /* ---- evaluation (kernel_eval.c, kernel_move.c) --------------------------------------------- */
 
 /* One coordinate of an element; |guard|, if given, says when it is inside its axis. */
-typedef struct moec_kcoord { moec_kx e, guard; } moec_kcoord;
+typedef struct moec_kcoord {
+  moec_kx e, guard;
+} moec_kcoord;
 
 typedef struct moec_kmemo {
   const moec_kcoord *index;
@@ -90,7 +96,10 @@ void moec_kx_unflatten(moec_kpool *p, moec_kcoord flat, moec_type_info t, moec_k
 /* ---- scheduling (kernel_schedule.c) --------------------------------------------------------- */
 
 /* One result element: where it goes and what it is. */
-typedef struct moec_kstore { uint32_t buffer; moec_kx index, value; } moec_kstore;
+typedef struct moec_kstore {
+  uint32_t buffer;
+  moec_kx index, value;
+} moec_kstore;
 
 /* Loops over |vars|, outermost first, around |stores|; nests that begin with the same variables
  * share those loops. */
@@ -102,7 +111,8 @@ typedef struct moec_knest {
 } moec_knest;
 
 /* Fills k->body, temps, scratch and flops from nests below the row loop |row|, if any. */
-void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest *nests, size_t n_nests);
+void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest *nests,
+                    size_t n_nests);
 /* Whether reduction |e| reads memory in the order of |var| rather than of its own variable. */
 bool moec_kx_strided(moec_kpool *p, moec_kx e, uint32_t var);
 
@@ -170,7 +180,7 @@ void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size
 #define MOEC_KX_COSTLY 16 /* cost of an expression that is worth storing */
 
 /* A function holding the attention node |n| (kernel_attention.c). */
-moec_status *moec_kernel_build_attention(moec_arena *a, moec_module *m, const moec_graph *fn, moec_node n,
-                                         moec_kernel **out) MOEC_MUST_USE;
+moec_status *moec_kernel_build_attention(moec_arena *a, moec_module *m, const moec_graph *fn,
+                                         moec_node n, moec_kernel **out) MOEC_MUST_USE;
 
 #endif

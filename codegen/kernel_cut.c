@@ -14,7 +14,9 @@ typedef struct cutter {
   moec_dim size;   /* or a size it is divided by */
 } cutter;
 
-static bool nonneg(moec_module *m, moec_dim d) { return moec_dim_known(d) && moec_dim_is_nonneg(m, d); }
+static bool nonneg(moec_module *m, moec_dim d) {
+  return moec_dim_known(d) && moec_dim_is_nonneg(m, d);
+}
 
 /* Inserts |at| where it has a place between the others, proved for all sizes. */
 static void add_cut(moec_module *m, moec_kaxis *x, moec_dim at) {
@@ -42,7 +44,8 @@ static void condition(cutter *c, moec_op op, moec_kx difference) {
   if (rest.kind != MOEC_KX_SUM || rest.n_args) return;
   moec_dim equal_at = up ? moec_dim_sub(p->m, moec_dim_const(p->m, 0), rest.dim) : rest.dim;
   bool equality = op == MOEC_OP_EQ || op == MOEC_OP_NE;
-  bool before = equality || (up ? op == MOEC_OP_LT || op == MOEC_OP_GE : op == MOEC_OP_GT || op == MOEC_OP_LE);
+  bool before = equality ||
+                (up ? op == MOEC_OP_LT || op == MOEC_OP_GE : op == MOEC_OP_GT || op == MOEC_OP_LE);
   if (before) add_cut(p->m, c->loop, equal_at);
   if (equality || !before) add_cut(p->m, c->loop, moec_dim_add(p->m, equal_at, one));
 }
@@ -52,8 +55,10 @@ static void division(cutter *c, moec_dim n) {
   moec_dim outer = moec_dim_exact_div(c->p->m, c->loop->size, n);
   int64_t v;
   if (!moec_dim_known(outer) || moec_dim_is(c->p->m, outer, 1)) return;
-  if (!moec_dim_is_const(c->p->m, n, &v)) c->size = n;
-  else if (v > c->divisor) c->divisor = v;
+  if (!moec_dim_is_const(c->p->m, n, &v))
+    c->size = n;
+  else if (v > c->divisor)
+    c->divisor = v;
 }
 
 /* Reductions are looked into for divisions only: their conditions are on their own variables. */
@@ -64,8 +69,10 @@ static void look(cutter *c, moec_kx e, bool conditions) {
   bool compare = n.kind == MOEC_KX_APPLY && moec_op_cls(n.op) == MOEC_CLASS_COMPARE;
   if (conditions && compare && moec_kx_ranged(c->p, n.args[0]) && moec_kx_ranged(c->p, n.args[1]))
     condition(c, n.op, moec_kx_sub(c->p, n.args[0], n.args[1]));
-  if ((n.kind == MOEC_KX_DIV || n.kind == MOEC_KX_MOD) && moec_kx_eq(n.args[0], c->var)) division(c, n.dim);
-  for (uint32_t i = 0; i < n.n_args; i++) look(c, n.args[i], conditions && n.kind != MOEC_KX_REDUCE);
+  if ((n.kind == MOEC_KX_DIV || n.kind == MOEC_KX_MOD) && moec_kx_eq(n.args[0], c->var))
+    division(c, n.dim);
+  for (uint32_t i = 0; i < n.n_args; i++)
+    look(c, n.args[i], conditions && n.kind != MOEC_KX_REDUCE);
 }
 
 /* Loop |k| becomes size/inner loops around a loop of |inner|. */
@@ -74,7 +81,8 @@ static bool split(moec_kgroup *g, moec_module *m, uint32_t k, moec_dim inner) {
   moec_kaxis *x = &g->loops[k];
   memmove(x + 1, x, (g->n_loops - k) * sizeof *x);
   g->n_loops++;
-  x[0] = (moec_kaxis){.size = moec_dim_exact_div(m, x[1].size, inner), .axis = x[1].axis, .modulus = 1};
+  x[0] = (moec_kaxis){
+      .size = moec_dim_exact_div(m, x[1].size, inner), .axis = x[1].axis, .modulus = 1};
   x[1] = (moec_kaxis){.size = inner, .axis = x[0].axis, .modulus = 1};
   return true;
 }
@@ -105,7 +113,8 @@ bool moec_kspace_cut(moec_kspace *s, moec_kpool *p, const moec_kloops *loops) {
       c.seen = MOEC_NEW_ARRAY(p->arena, bool, n_nodes);
       c.var = moec_kloop_var(p, g, k, moec_dim_const(p->m, 0), c.loop->size);
       for (size_t w = 0; w < loops->n_nests; w++)
-        for (size_t t = 0; t < loops->nests[w].n_stores; t++) look(&c, loops->nests[w].stores[t].value, true);
+        for (size_t t = 0; t < loops->nests[w].n_stores; t++)
+          look(&c, loops->nests[w].stores[t].value, true);
       bool here = refine(&c, k);
       changed = changed || here;
       again = g->n_loops != n_loops;

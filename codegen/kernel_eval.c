@@ -5,11 +5,13 @@
 #include <string.h>
 
 void moec_keval_init(moec_keval *ev, moec_kpool *p, moec_kernel *k, const moec_graph *fn) {
-  *ev = (moec_keval){.p = p, .k = k, .fn = fn, .memo = MOEC_NEW_ARRAY(p->arena, moec_kmemo *, fn->n_values)};
+  *ev = (moec_keval){
+      .p = p, .k = k, .fn = fn, .memo = MOEC_NEW_ARRAY(p->arena, moec_kmemo *, fn->n_values)};
 }
 
 static moec_kx unsupported(moec_keval *ev, moec_op op) {
-  moec_kpool_fail(ev->p, moec_error(MOEC_UNSUPPORTED, "kernel: %s is not an op of fused functions", moec_op_get(op)->text));
+  moec_kpool_fail(ev->p, moec_error(MOEC_UNSUPPORTED, "kernel: %s is not an op of fused functions",
+                                    moec_op_get(op)->text));
   return moec_kx_i64(ev->p, 0);
 }
 
@@ -48,12 +50,14 @@ static moec_kx constant(moec_keval *ev, moec_node n, const moec_kcoord *index) {
   size_t size = moec_dtype_get(t.dtype)->bytes, count = c->size / size;
   const char *bytes = c->bytes;
   bool uniform = count > 0;
-  for (size_t i = 1; uniform && i < count; i++) uniform = memcmp(bytes, bytes + i * size, size) == 0;
+  for (size_t i = 1; uniform && i < count; i++)
+    uniform = memcmp(bytes, bytes + i * size, size) == 0;
   if (uniform) return element_of(ev->p, t.dtype, bytes, 0);
   uint32_t b = ev->k->n_in + ev->k->n_out;
   while (b < ev->k->n_bufs && ev->k->bufs[b].data != c) b++;
   if (b == ev->k->n_bufs)
-    MOEC_PUSH(ev->p->arena, ev->k->bufs, ev->k->n_bufs, ev->k->cap_bufs, ((moec_kbuf){.dtype = t.dtype, .data = c}));
+    MOEC_PUSH(ev->p->arena, ev->k->bufs, ev->k->n_bufs, ev->k->cap_bufs,
+              ((moec_kbuf){.dtype = t.dtype, .data = c}));
   moec_kcoord at = moec_kx_flatten(ev->p, index, t);
   return moec_kx_load(ev->p, b, t.dtype, at.e, at.guard);
 }
@@ -174,7 +178,8 @@ static moec_kx reduce(moec_keval *ev, moec_node n, const moec_kcoord *index) {
 static moec_kx elementwise(moec_keval *ev, moec_node n, moec_dtype t, const moec_kcoord *index) {
   moec_kx args[3] = {{0}};
   uint32_t n_in = moec_node_get(ev->fn, n)->n_in;
-  for (uint32_t i = 0; i < n_in && i < 3; i++) args[i] = moec_keval_at(ev, moec_in(ev->fn, n, i), index);
+  for (uint32_t i = 0; i < n_in && i < 3; i++)
+    args[i] = moec_keval_at(ev, moec_in(ev->fn, n, i), index);
   moec_op op = moec_op_of(ev->fn, n);
   return moec_kx_apply(ev->p, op, op == MOEC_OP_CAST ? t : moec_kx_dtype(t), n_in, args);
 }
@@ -207,8 +212,12 @@ moec_kx moec_keval_at(moec_keval *ev, moec_value v, const moec_kcoord *index) {
   for (const moec_kmemo *m = ev->memo[v.i]; m; m = m->next)
     if (!bytes || memcmp(m->index, index, bytes) == 0) return m->result;
   if (p->error || ev->depth > 2000) {
-    if (!p->error) moec_kpool_fail(p, moec_error(MOEC_UNSUPPORTED, "kernel: expected at most 2000 ops in a chain"));
-    return moec_kx_dtype(t.dtype) == t.dtype && !moec_dtype_is_float(t.dtype) ? moec_kx_int(p, t.dtype, 0) : moec_kx_num(p, t.dtype, 0);
+    if (!p->error)
+      moec_kpool_fail(p,
+                      moec_error(MOEC_UNSUPPORTED, "kernel: expected at most 2000 ops in a chain"));
+    return moec_kx_dtype(t.dtype) == t.dtype && !moec_dtype_is_float(t.dtype)
+               ? moec_kx_int(p, t.dtype, 0)
+               : moec_kx_num(p, t.dtype, 0);
   }
   moec_kmemo *m = MOEC_NEW(p->arena, moec_kmemo);
   m->index = bytes ? moec_arena_copy(p->arena, index, bytes) : NULL;

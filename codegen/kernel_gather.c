@@ -9,7 +9,8 @@ static moec_kcoord wrapped(moec_kpool *p, moec_kx i, moec_dim n, moec_kx guard) 
   moec_kcoord c = {moec_kx_wrap(p, i, n, guard), {0}};
   /* An axis that may be empty has no element to clamp to. */
   if (!moec_dim_is_const(p->m, n, &size) || size < 1)
-    c.guard = moec_kx_apply(p, MOEC_OP_GT, MOEC_BOOL, 2, (moec_kx[]){moec_kx_size(p, n), moec_kx_i64(p, 0)});
+    c.guard = moec_kx_apply(p, MOEC_OP_GT, MOEC_BOOL, 2,
+                            (moec_kx[]){moec_kx_size(p, n), moec_kx_i64(p, 0)});
   return c;
 }
 
@@ -40,7 +41,8 @@ static moec_kx gather_elements(moec_keval *ev, moec_node n, const moec_kcoord *i
   uint32_t axis = (uint32_t)MOEC_ATTRS(ev->fn, n, GATHER_ELEMENTS)->axis;
   moec_kcoord at[MOEC_MAX_RANK];
   memcpy(at, index, t.rank * sizeof *at);
-  at[axis] = wrapped(p, moec_keval_at(ev, moec_in(ev->fn, n, 1), index), t.dims[axis], guards(p, index, t.rank));
+  at[axis] = wrapped(p, moec_keval_at(ev, moec_in(ev->fn, n, 1), index), t.dims[axis],
+                     guards(p, index, t.rank));
   return moec_keval_at(ev, x, at);
 }
 
@@ -59,7 +61,8 @@ static moec_kx gather_nd(moec_keval *ev, moec_node n, const moec_kcoord *index) 
     ai[ti.rank - 1] = (moec_kcoord){moec_kx_i64(p, k), {0}};
     at[batch + k] = wrapped(p, moec_keval_at(ev, i, ai), tx.dims[batch + k], guard);
   }
-  for (uint32_t k = batch + (uint32_t)q; k < tx.rank; k++) at[k] = index[ti.rank - 1 + k - batch - (uint32_t)q];
+  for (uint32_t k = batch + (uint32_t)q; k < tx.rank; k++)
+    at[k] = index[ti.rank - 1 + k - batch - (uint32_t)q];
   return moec_keval_at(ev, x, at);
 }
 
@@ -69,8 +72,9 @@ moec_kx moec_keval_gather(moec_keval *ev, moec_node n, const moec_kcoord *index)
     case MOEC_OP_GATHER_ELEMENTS: return gather_elements(ev, n, index);
     case MOEC_OP_GATHER_ND: return gather_nd(ev, n, index);
     default:
-      moec_kpool_fail(ev->p, moec_error(MOEC_UNSUPPORTED, "kernel: %s is not an op of fused functions",
-                                        moec_op_get(moec_op_of(ev->fn, n))->text));
+      moec_kpool_fail(ev->p,
+                      moec_error(MOEC_UNSUPPORTED, "kernel: %s is not an op of fused functions",
+                                 moec_op_get(moec_op_of(ev->fn, n))->text));
       return moec_kx_i64(ev->p, 0);
   }
 }

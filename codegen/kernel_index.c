@@ -5,7 +5,12 @@
 #include "codegen/kernel_build.h"
 
 /* A sum being built. */
-typedef struct sum { moec_dim c; uint32_t n; moec_kx atom[64]; moec_dim coeff[64]; } sum;
+typedef struct sum {
+  moec_dim c;
+  uint32_t n;
+  moec_kx atom[64];
+  moec_dim coeff[64];
+} sum;
 
 static bool is_zero(const moec_kpool *p, moec_dim d) { return moec_dim_is(p->m, d, 0); }
 static moec_dim zero(const moec_kpool *p) { return moec_dim_const(p->m, 0); }
@@ -18,7 +23,9 @@ static sum sum_of(const moec_kpool *p, moec_kx e) {
     return s;
   }
   s.c = n->dim, s.n = n->n_args;
-  if (s.n) memcpy(s.atom, n->args, s.n * sizeof *s.atom), memcpy(s.coeff, n->coeffs, s.n * sizeof *s.coeff);
+  if (s.n)
+    memcpy(s.atom, n->args, s.n * sizeof *s.atom),
+        memcpy(s.coeff, n->coeffs, s.n * sizeof *s.coeff);
   return s;
 }
 
@@ -36,7 +43,8 @@ static void sum_term(moec_kpool *p, sum *s, moec_kx atom, moec_dim coeff) {
   }
   if (is_zero(p, coeff)) return;
   if (s->n == 64) {
-    moec_kpool_fail(p, moec_error(MOEC_UNSUPPORTED, "kernel: expected index arithmetic of at most 64 terms"));
+    moec_kpool_fail(
+        p, moec_error(MOEC_UNSUPPORTED, "kernel: expected index arithmetic of at most 64 terms"));
     return;
   }
   memmove(s->atom + i + 1, s->atom + i, (s->n - i) * sizeof *s->atom);
@@ -65,7 +73,9 @@ static moec_dim bound(const moec_kpool *p, const sum *s, bool greatest) {
   return r;
 }
 
-static bool nonneg(const moec_kpool *p, moec_dim d) { return moec_dim_known(d) && moec_dim_is_nonneg(p->m, d); }
+static bool nonneg(const moec_kpool *p, moec_dim d) {
+  return moec_dim_known(d) && moec_dim_is_nonneg(p->m, d);
+}
 
 /* 0 <= s < n, proved. */
 static bool inside(const moec_kpool *p, const sum *s, moec_dim n) {
@@ -105,7 +115,12 @@ static moec_kx sum_end(moec_kpool *p, sum *s) {
     s->c = zero(p), s->n = 0;
   }
   if (s->n == 1 && is_zero(p, s->c) && moec_dim_is(p->m, s->coeff[0], 1)) return s->atom[0];
-  moec_kx_node n = {.kind = MOEC_KX_SUM, .dtype = MOEC_I64, .dim = s->c, .n_args = s->n, .args = s->atom, .coeffs = s->coeff};
+  moec_kx_node n = {.kind = MOEC_KX_SUM,
+                    .dtype = MOEC_I64,
+                    .dim = s->c,
+                    .n_args = s->n,
+                    .args = s->atom,
+                    .coeffs = s->coeff};
   if (!s->n) n.args = NULL, n.coeffs = NULL;
   n.lo = bound(p, s, false), n.hi = bound(p, s, true);
   return moec_kx_intern(p, n);
@@ -160,14 +175,17 @@ static void split(moec_kpool *p, const sum *e, moec_dim n, sum *q, sum *rest) {
   }
   for (uint32_t i = 0; i < e->n; i++) {
     d = moec_dim_exact_div(p->m, e->coeff[i], n);
-    if (moec_dim_known(d)) sum_term(p, q, e->atom[i], d);
-    else sum_term(p, rest, e->atom[i], e->coeff[i]);
+    if (moec_dim_known(d))
+      sum_term(p, q, e->atom[i], d);
+    else
+      sum_term(p, rest, e->atom[i], e->coeff[i]);
   }
 }
 
 /* Looks for g with n = g*m, e = g*u + v, 0 <= v < g: then floor(e/n) = floor(u/m) and
  * e mod n = g*(u mod m) + v. True where found. */
-static bool common_factor(moec_kpool *p, const sum *e, moec_dim n, moec_dim *g, moec_dim *m, sum *u, sum *v) {
+static bool common_factor(moec_kpool *p, const sum *e, moec_dim n, moec_dim *g, moec_dim *m, sum *u,
+                          sum *v) {
   for (uint32_t i = 0; i < e->n; i++) {
     *g = e->coeff[i];
     *m = moec_dim_exact_div(p->m, n, *g);
@@ -187,7 +205,8 @@ static moec_kx div_atom(moec_kpool *p, sum *e, moec_dim n) {
   if (nonneg(p, a->lo) && moec_dim_known(a->hi)) {
     moec_dim count = moec_dim_exact_div(p->m, moec_dim_add(p->m, a->hi, one), n);
     d.lo = zero(p);
-    d.hi = moec_dim_known(count) ? moec_dim_sub(p->m, count, one) : moec_dim_floordiv(p->m, a->hi, n);
+    d.hi =
+        moec_dim_known(count) ? moec_dim_sub(p->m, count, one) : moec_dim_floordiv(p->m, a->hi, n);
   }
   return moec_kx_intern(p, d);
 }
@@ -199,7 +218,8 @@ moec_kx moec_kx_div(moec_kpool *p, moec_kx x, moec_dim n) {
   moec_dim g, m;
   split(p, &e, n, &q, &rest);
   if (!inside(p, &rest, n)) {
-    moec_kx r = common_factor(p, &rest, n, &g, &m, &u, &v) ? moec_kx_div(p, sum_end(p, &u), m) : div_atom(p, &rest, n);
+    moec_kx r = common_factor(p, &rest, n, &g, &m, &u, &v) ? moec_kx_div(p, sum_end(p, &u), m)
+                                                           : div_atom(p, &rest, n);
     sum_add(p, &q, r, moec_dim_const(p->m, 1));
   }
   return sum_end(p, &q);
@@ -217,8 +237,13 @@ moec_kx moec_kx_mod(moec_kpool *p, moec_kx x, moec_dim n) {
   }
   moec_kx r = sum_end(p, &rest);
   moec_dim last = moec_dim_sub(p->m, n, moec_dim_const(p->m, 1));
-  return moec_kx_intern(p, (moec_kx_node){.kind = MOEC_KX_MOD, .dtype = MOEC_I64, .n_args = 1, .args = &r, .dim = n,
-                                          .lo = zero(p), .hi = last});
+  return moec_kx_intern(p, (moec_kx_node){.kind = MOEC_KX_MOD,
+                                          .dtype = MOEC_I64,
+                                          .n_args = 1,
+                                          .args = &r,
+                                          .dim = n,
+                                          .lo = zero(p),
+                                          .hi = last});
 }
 
 /* ---- comparisons ---------------------------------------------------------------------------- */
@@ -235,7 +260,8 @@ int moec_kx_decide(moec_kpool *p, moec_op op, moec_kx a, moec_kx b) {
   }
   moec_dim one = moec_dim_const(p->m, 1);
   const moec_kx_node *d = moec_kx_get(p, moec_kx_sub(p, a, b));
-  bool below = moec_dim_known(d->hi) && nonneg(p, moec_dim_sub(p->m, moec_dim_sub(p->m, zero(p), one), d->hi));
+  bool below = moec_dim_known(d->hi) &&
+               nonneg(p, moec_dim_sub(p->m, moec_dim_sub(p->m, zero(p), one), d->hi));
   bool above = moec_dim_known(d->lo) && nonneg(p, moec_dim_sub(p->m, d->lo, one));
   if (op == MOEC_OP_EQ || op == MOEC_OP_NE) {
     bool same = d->kind == MOEC_KX_SUM && !d->n_args && is_zero(p, d->dim);

@@ -18,16 +18,20 @@ static moec_dim product(moec_module *m, moec_type_info t) {
 
 /* Works on the smallest groups of axes with equal products: [B, S, H*D] to [B*S, H, D] is [B, S] to
  * [B*S] and [H*D] to [H, D]. So a coordinate depends on, and is guarded by, few others. */
-static void reshape_index(moec_kpool *p, moec_type_info x, moec_type_info y, const moec_kcoord *index, moec_kcoord *out) {
+static void reshape_index(moec_kpool *p, moec_type_info x, moec_type_info y,
+                          const moec_kcoord *index, moec_kcoord *out) {
   uint32_t i = 0, k = 0; /* axes of x and y done */
   while (i < x.rank || k < y.rank) {
     uint32_t a = i, b = k;
     bool found = false;
     for (a = i; a <= x.rank && !found; a++)
       for (b = k; b <= y.rank && !found; b++)
-        found = (a > i || b > k) && moec_dim_eq(product(p->m, part(x, i, a)), product(p->m, part(y, k, b)));
-    if (found) a--, b--;
-    else a = x.rank, b = y.rank; /* equal only by constraint */
+        found = (a > i || b > k) &&
+                moec_dim_eq(product(p->m, part(x, i, a)), product(p->m, part(y, k, b)));
+    if (found)
+      a--, b--;
+    else
+      a = x.rank, b = y.rank; /* equal only by constraint */
     moec_kcoord flat = moec_kx_flatten(p, b > k ? index + k : NULL, part(y, k, b));
     moec_kx_unflatten(p, flat, part(x, i, a), out + i);
     i = a, k = b;
@@ -94,7 +98,8 @@ static moec_kx compare(moec_kpool *p, moec_op op, moec_kx a, moec_dim b) {
 }
 
 static moec_kx choose(moec_keval *ev, moec_kx c, moec_kx x, moec_kx y) {
-  return moec_kx_apply(ev->p, MOEC_OP_SELECT, moec_kx_get(ev->p, x)->dtype, 3, (moec_kx[]){c, x, y});
+  return moec_kx_apply(ev->p, MOEC_OP_SELECT, moec_kx_get(ev->p, x)->dtype, 3,
+                       (moec_kx[]){c, x, y});
 }
 
 static moec_kx pad(moec_keval *ev, moec_node n, const moec_kcoord *index) {
@@ -106,7 +111,8 @@ static moec_kx pad(moec_keval *ev, moec_node n, const moec_kcoord *index) {
   moec_kx inside = moec_kx_bool(p, true);
   for (uint32_t i = 0; i < t.rank; i++) {
     moec_dim end = moec_dim_add(p->m, a->lo.v[i], t.dims[i]);
-    moec_kx c = moec_kx_and(p, compare(p, MOEC_OP_GE, index[i].e, a->lo.v[i]), compare(p, MOEC_OP_LT, index[i].e, end));
+    moec_kx c = moec_kx_and(p, compare(p, MOEC_OP_GE, index[i].e, a->lo.v[i]),
+                            compare(p, MOEC_OP_LT, index[i].e, end));
     inside = moec_kx_and(p, inside, c);
     at[i] = (moec_kcoord){moec_kx_sub(p, index[i].e, moec_kx_size(p, a->lo.v[i])), index[i].guard};
     if (!moec_kx_is_bool(p, c, true)) at[i].guard = moec_kx_and(p, at[i].guard, c);
@@ -120,15 +126,18 @@ static moec_kx concat(moec_keval *ev, moec_node n, const moec_kcoord *index) {
   moec_kpool *p = ev->p;
   int64_t axis = MOEC_ATTRS(ev->fn, n, CONCAT)->axis;
   uint32_t n_in = moec_node_get(ev->fn, n)->n_in, n_parts = 0;
-  moec_kx *parts = MOEC_NEW_ARRAY(p->arena, moec_kx, n_in), *before = MOEC_NEW_ARRAY(p->arena, moec_kx, n_in);
+  moec_kx *parts = MOEC_NEW_ARRAY(p->arena, moec_kx, n_in),
+          *before = MOEC_NEW_ARRAY(p->arena, moec_kx, n_in);
   moec_dim start = moec_dim_const(p->m, 0);
   memcpy(at, index, moec_ty(ev->fn, moec_in(ev->fn, n, 0)).rank * sizeof *at);
   for (uint32_t i = 0; i < n_in; i++) {
     moec_value x = moec_in(ev->fn, n, i);
     moec_dim end = moec_dim_add(p->m, start, moec_ty(ev->fn, x).dims[axis]);
-    moec_kx from = compare(p, MOEC_OP_GE, index[axis].e, start), to = compare(p, MOEC_OP_LT, index[axis].e, end);
+    moec_kx from = compare(p, MOEC_OP_GE, index[axis].e, start),
+            to = compare(p, MOEC_OP_LT, index[axis].e, end);
     moec_kx here = moec_kx_and(p, from, to);
-    at[axis] = (moec_kcoord){moec_kx_sub(p, index[axis].e, moec_kx_size(p, start)), index[axis].guard};
+    at[axis] =
+        (moec_kcoord){moec_kx_sub(p, index[axis].e, moec_kx_size(p, start)), index[axis].guard};
     if (!moec_kx_is_bool(p, here, true)) at[axis].guard = moec_kx_and(p, at[axis].guard, here);
     if (!moec_kx_is_bool(p, here, false) && !moec_dim_eq(start, end)) {
       before[n_parts] = to;
@@ -146,9 +155,17 @@ static moec_kx concat(moec_keval *ev, moec_node n, const moec_kcoord *index) {
 }
 
 moec_kx moec_keval_move(moec_keval *ev, moec_node n, const moec_kcoord *index) {
-  static const struct { moec_op op; moec_kx (*at)(moec_keval *, moec_node, const moec_kcoord *); } table[] = {
-      {MOEC_OP_RESHAPE, reshape}, {MOEC_OP_TRANSPOSE, transpose}, {MOEC_OP_BROADCAST, broadcast}, {MOEC_OP_SLICE, slice},
-      {MOEC_OP_PAD, pad},         {MOEC_OP_CONCAT, concat},       {MOEC_OP_REVERSE, reverse},
+  static const struct {
+    moec_op op;
+    moec_kx (*at)(moec_keval *, moec_node, const moec_kcoord *);
+  } table[] = {
+      {MOEC_OP_RESHAPE, reshape},
+      {MOEC_OP_TRANSPOSE, transpose},
+      {MOEC_OP_BROADCAST, broadcast},
+      {MOEC_OP_SLICE, slice},
+      {MOEC_OP_PAD, pad},
+      {MOEC_OP_CONCAT, concat},
+      {MOEC_OP_REVERSE, reverse},
   };
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     if (table[i].op == moec_op_of(ev->fn, n)) return table[i].at(ev, n, index);

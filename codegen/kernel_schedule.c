@@ -17,7 +17,10 @@ typedef struct nest {
   uint32_t temp; /* RESET, GATHER, FILL */
 } nest;
 
-typedef struct undo { uint32_t e; bool temp; } undo;
+typedef struct undo {
+  uint32_t e;
+  bool temp;
+} undo;
 
 typedef struct scheduler {
   moec_kpool *p;
@@ -29,7 +32,7 @@ typedef struct scheduler {
   size_t n_undo, cap_undo;
   uint32_t *seen, stamp;
   moec_kstmts *out;
-  uint32_t var; /* of the innermost open loop */
+  uint32_t var;   /* of the innermost open loop */
   uint64_t outer; /* variables bound outside of it */
   moec_dim trips; /* how often the current statement runs */
   moec_dim stack; /* bytes of temporaries on the stack */
@@ -58,8 +61,10 @@ static void set_temp(scheduler *s, moec_kx e, uint32_t temp) {
 static void forget(scheduler *s, size_t mark) {
   for (; s->n_undo > mark; s->n_undo--) {
     const undo *u = &s->undo[s->n_undo - 1];
-    if (u->temp) s->temp[u->e] = 0;
-    else s->named[u->e] = false;
+    if (u->temp)
+      s->temp[u->e] = 0;
+    else
+      s->named[u->e] = false;
   }
 }
 
@@ -68,7 +73,8 @@ static int64_t count_ops(const scheduler *s, moec_kx e, int depth) {
   const moec_kx_node *n = moec_kx_get(s->p, e);
   int64_t ops = n->kind == MOEC_KX_APPLY && moec_dtype_is_float(n->dtype) && n->op != MOEC_OP_CAST;
   for (uint32_t i = 0; i < n->n_args && depth < 64; i++)
-    if (!s->named[n->args[i].i] && n->kind != MOEC_KX_REDUCE) ops += count_ops(s, n->args[i], depth + 1);
+    if (!s->named[n->args[i].i] && n->kind != MOEC_KX_REDUCE)
+      ops += count_ops(s, n->args[i], depth + 1);
   return ops;
 }
 
@@ -77,7 +83,9 @@ static void count(scheduler *s, int64_t ops) {
   s->k->flops = moec_dim_add(m, s->k->flops, moec_dim_mul(m, s->trips, moec_dim_const(m, ops)));
 }
 
-static void push(scheduler *s, moec_kstmt st) { MOEC_PUSH(s->p->arena, s->out->v, s->out->n, s->out->cap, st); }
+static void push(scheduler *s, moec_kstmt st) {
+  MOEC_PUSH(s->p->arena, s->out->v, s->out->n, s->out->cap, st);
+}
 
 static moec_dim extent(const moec_kpool *p, uint32_t var) {
   const moec_kvar *v = &p->vars[var];
@@ -95,15 +103,18 @@ static uint32_t new_temp(scheduler *s, moec_kx e, uint64_t vars) {
     t.count = moec_dim_mul(m, t.count, extent(s->p, v));
   }
   int64_t bytes, stack;
-  moec_dim size = moec_dim_mul(m, t.count, moec_dim_const(m, (int64_t)moec_dtype_get(t.dtype)->bytes));
+  moec_dim size =
+      moec_dim_mul(m, t.count, moec_dim_const(m, (int64_t)moec_dtype_get(t.dtype)->bytes));
   moec_dim total = moec_dim_add(m, s->stack, size);
-  t.on_stack = moec_dim_is_const(m, size, &bytes) && moec_dim_is_const(m, total, &stack) && stack <= 65536;
+  t.on_stack =
+      moec_dim_is_const(m, size, &bytes) && moec_dim_is_const(m, total, &stack) && stack <= 65536;
   if (t.on_stack) {
     s->stack = total;
   } else { /* at a multiple of 64 bytes */
     moec_dim line = moec_dim_const(m, 64);
     t.offset = s->k->scratch;
-    s->k->scratch = moec_dim_add(m, t.offset, moec_dim_mul(m, moec_dim_ceildiv(m, size, line), line));
+    s->k->scratch =
+        moec_dim_add(m, t.offset, moec_dim_mul(m, moec_dim_ceildiv(m, size, line), line));
   }
   MOEC_PUSH(s->p->arena, s->k->temps, s->k->n_temps, s->k->cap_temps, t);
   return (uint32_t)s->k->n_temps - 1;
@@ -111,7 +122,11 @@ static uint32_t new_temp(scheduler *s, moec_kx e, uint64_t vars) {
 
 /* ---- reductions ----------------------------------------------------------------------------- */
 
-typedef struct stride_search { moec_kpool *p; moec_kx var, own; bool *seen, along, along_own; } stride_search;
+typedef struct stride_search {
+  moec_kpool *p;
+  moec_kx var, own;
+  bool *seen, along, along_own;
+} stride_search;
 
 /* Whether some load under |e| walks along the variable, or along the reduction's own. */
 static void strides(stride_search *w, moec_kx e) {
@@ -148,8 +163,8 @@ static void reduce_here(scheduler *s, moec_kx e, uint64_t bound) {
   for (size_t i = 0; i < s->uses.n_reduces; i++) {
     moec_kx r = s->uses.reduces[i];
     const moec_kx_node *peer = moec_kx_get(s->p, r);
-    if (peer->id == n->id && peer->level == n->level && !(peer->vars & ~bound) && !moec_kx_eq(r, e) && !s->named[r.i] &&
-        !s->temp[r.i])
+    if (peer->id == n->id && peer->level == n->level && !(peer->vars & ~bound) &&
+        !moec_kx_eq(r, e) && !s->named[r.i] && !s->temp[r.i])
       loop.accs[loop.n_accs++] = r;
   }
   emit_nests(s, &loop, 1, 0, bound);
@@ -193,7 +208,8 @@ static void need(scheduler *s, moec_kx e, uint64_t bound, bool name) {
     return;
   }
   for (uint32_t i = 0; i < n.n_args; i++) need(s, n.args[i], bound, s->uses.count[n.args[i].i] > 1);
-  bool save = s->uses.keep[e.i] && (n.vars >> s->var & 1) && !(n.vars & ~(s->outer | UINT64_C(1) << s->var));
+  bool save = s->uses.keep[e.i] && (n.vars >> s->var & 1) &&
+              !(n.vars & ~(s->outer | UINT64_C(1) << s->var));
   if ((!name && !save) || n.kind == MOEC_KX_SUM) return;
   count(s, count_ops(s, e, 0));
   push(s, (moec_kstmt){.kind = MOEC_KSTMT_LET, .e = e});
@@ -219,7 +235,8 @@ static void hoist(scheduler *s, moec_kx e, uint64_t bound, uint32_t var, uint32_
   bool stored = other && (n.kind == MOEC_KX_REDUCE || n.cost >= MOEC_KX_COSTLY);
   if (!stored)
     for (uint32_t i = 0; i < n.n_args; i++) hoist(s, n.args[i], bound, var, stamp);
-  if (n.kind == MOEC_KX_REDUCE && extra == UINT64_C(1) << var) stored = moec_kx_strided(s->p, e, var);
+  if (n.kind == MOEC_KX_REDUCE && extra == UINT64_C(1) << var)
+    stored = moec_kx_strided(s->p, e, var);
   if (stored) materialise(s, e, extra, bound);
 }
 
@@ -232,8 +249,10 @@ static void hoist_roots(scheduler *s, const nest *n, uint64_t bound, uint32_t va
   }
   for (uint32_t i = 0; i < n->n_accs && n->act != RESET; i++) {
     moec_kx_node r = *moec_kx_get(s->p, n->accs[i]);
-    if (n->act != FILL) hoist(s, r.args[0], bound, var, stamp);
-    else for (uint32_t k = 0; k < r.n_args; k++) hoist(s, r.args[k], bound, var, stamp);
+    if (n->act != FILL)
+      hoist(s, r.args[0], bound, var, stamp);
+    else
+      for (uint32_t k = 0; k < r.n_args; k++) hoist(s, r.args[k], bound, var, stamp);
   }
 }
 
@@ -243,7 +262,10 @@ static void innermost(scheduler *s, const nest *n, uint64_t bound) {
     need(s, n->stores[i].index, bound, false);
     need(s, n->stores[i].value, bound, s->uses.count[n->stores[i].value.i] > 1);
     count(s, count_ops(s, n->stores[i].value, 0));
-    push(s, (moec_kstmt){.kind = MOEC_KSTMT_STORE, .e = n->stores[i].value, .index = n->stores[i].index, .id = n->stores[i].buffer});
+    push(s, (moec_kstmt){.kind = MOEC_KSTMT_STORE,
+                         .e = n->stores[i].value,
+                         .index = n->stores[i].index,
+                         .id = n->stores[i].buffer});
   }
   for (uint32_t i = 0; i < n->n_accs; i++) {
     moec_kx e = n->accs[i], x = moec_kx_get(s->p, e)->args[0];
@@ -252,7 +274,9 @@ static void innermost(scheduler *s, const nest *n, uint64_t bound) {
       need(s, x, bound, false);
       count(s, count_ops(s, x, 0) + moec_dtype_is_float(moec_kx_get(s->p, e)->dtype));
     }
-    moec_kstmt_kind kind = n->act == FILL ? MOEC_KSTMT_SAVE : n->act == RESET ? MOEC_KSTMT_RESET : MOEC_KSTMT_GATHER;
+    moec_kstmt_kind kind = n->act == FILL    ? MOEC_KSTMT_SAVE
+                           : n->act == RESET ? MOEC_KSTMT_RESET
+                                             : MOEC_KSTMT_GATHER;
     if (n->act != ACCUMULATE) push(s, (moec_kstmt){.kind = kind, .e = e, .id = n->temp});
   }
 }
@@ -273,7 +297,8 @@ static void emit_loop(scheduler *s, const nest *nests, size_t n, uint32_t depth,
   uint32_t var = nests[0].vars[depth], stamp = ++s->stamp;
   for (size_t i = 0; i < n; i++) hoist_roots(s, &nests[i], bound, var, stamp);
   moec_kstmt loop = {.kind = MOEC_KSTMT_LOOP, .id = var};
-  if (nests[0].act == ACCUMULATE && nests[0].n_vars == depth + 1) loop.accs = nests[0].accs, loop.n_accs = nests[0].n_accs;
+  if (nests[0].act == ACCUMULATE && nests[0].n_vars == depth + 1)
+    loop.accs = nests[0].accs, loop.n_accs = nests[0].n_accs;
   scheduler outside = *s;
   s->out = &loop.body, s->var = var, s->outer = bound;
   s->trips = moec_dim_mul(s->p->m, s->trips, trip_count(s, var));
@@ -282,8 +307,10 @@ static void emit_loop(scheduler *s, const nest *nests, size_t n, uint32_t depth,
   s->out = outside.out, s->var = outside.var, s->outer = outside.outer, s->trips = outside.trips;
   loop.simd = !has_loop(&loop.body);
   push(s, loop);
-  for (size_t i = 0; i < loop.body.n; i++) /* what the loop kept is there for the loops that follow */
-    if (loop.body.v[i].kind == MOEC_KSTMT_SAVE && nests[0].act != FILL) set_temp(s, loop.body.v[i].e, loop.body.v[i].id);
+  for (size_t i = 0; i < loop.body.n;
+       i++) /* what the loop kept is there for the loops that follow */
+    if (loop.body.v[i].kind == MOEC_KSTMT_SAVE && nests[0].act != FILL)
+      set_temp(s, loop.body.v[i].e, loop.body.v[i].id);
 }
 
 static void emit_nests(scheduler *s, const nest *nests, size_t n, uint32_t depth, uint64_t bound) {
@@ -298,7 +325,8 @@ static void emit_nests(scheduler *s, const nest *nests, size_t n, uint32_t depth
   }
 }
 
-void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest *from, size_t n_nests) {
+void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest *from,
+                    size_t n_nests) {
   moec_dim one = moec_dim_const(p->m, 1), zero = moec_dim_const(p->m, 0);
   scheduler s = {.p = p, .k = k, .out = &k->body, .trips = one, .stack = zero, .var = 63};
   nest *nests = MOEC_NEW_ARRAY(p->arena, nest, n_nests);
@@ -307,7 +335,8 @@ void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest
   for (size_t i = 0; i < n_nests; i++) {
     nests[i] = (nest){.stores = from[i].stores, .n_stores = from[i].n_stores};
     if (row.i) nests[i].vars[nests[i].n_vars++] = moec_kx_get(p, row)->id;
-    for (uint32_t v = 0; v < from[i].n_vars; v++) nests[i].vars[nests[i].n_vars++] = from[i].vars[v];
+    for (uint32_t v = 0; v < from[i].n_vars; v++)
+      nests[i].vars[nests[i].n_vars++] = from[i].vars[v];
   }
   for (uint32_t v = 0; v < p->n_vars && v < 64; v++)
     if (p->vars[v].kind == MOEC_KVAR_PARAM) params |= UINT64_C(1) << v;

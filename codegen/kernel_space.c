@@ -28,8 +28,10 @@ void moec_kgroup_reset(moec_module *m, moec_kgroup *g) {
   for (uint32_t i = 0; i < g->n_axes; i++) {
     bool joined = i > 0 && (g->merge >> (i - 1) & 1);
     moec_kaxis *last = &g->loops[g->n_loops - joined];
-    if (joined) last->size = moec_dim_mul(m, last->size, g->axes[i]);
-    else *last = (moec_kaxis){.size = g->axes[i], .axis = g->n_loops++, .modulus = 1};
+    if (joined)
+      last->size = moec_dim_mul(m, last->size, g->axes[i]);
+    else
+      *last = (moec_kaxis){.size = g->axes[i], .axis = g->n_loops++, .modulus = 1};
   }
 }
 
@@ -73,7 +75,8 @@ typedef struct cursor {
 static moec_knest *nest_for(cursor *c) {
   moec_kloops *l = c->out;
   for (size_t i = 0; i < l->n_nests; i++)
-    if (l->nests[i].n_vars == c->n_vars && memcmp(l->nests[i].vars, c->vars, c->n_vars * sizeof *c->vars) == 0)
+    if (l->nests[i].n_vars == c->n_vars &&
+        memcmp(l->nests[i].vars, c->vars, c->n_vars * sizeof *c->vars) == 0)
       return &l->nests[i];
   moec_knest n = {.n_vars = c->n_vars};
   memcpy(n.vars, c->vars, c->n_vars * sizeof *c->vars);
@@ -87,7 +90,8 @@ static moec_kx merged_coordinate(cursor *c, uint32_t axis) {
   const moec_kgroup *g = &c->s->groups[c->group];
   moec_kx at = moec_kx_i64(p, 0);
   for (uint32_t i = 0; i < g->n_loops; i++)
-    if (g->loops[i].axis == axis) at = moec_kx_add(p, moec_kx_scale(p, at, g->loops[i].size), c->at[i]);
+    if (g->loops[i].axis == axis)
+      at = moec_kx_add(p, moec_kx_scale(p, at, g->loops[i].size), c->at[i]);
   return at;
 }
 
@@ -98,7 +102,9 @@ static void output_index(cursor *c, size_t o, moec_kcoord *index) {
   const moec_kgroup *g = &c->s->groups[c->group];
   moec_kx row = c->out->row;
   if (c->s->row_kind == MOEC_KVAR_BLOCK)
-    row = moec_kx_add(p, row, moec_kx_var(p, MOEC_KVAR_LANE, moec_dim_const(p->m, 0), moec_dim_const(p->m, MOEC_KERNEL_LANES), 0));
+    row = moec_kx_add(p, row,
+                      moec_kx_var(p, MOEC_KVAR_LANE, moec_dim_const(p->m, 0),
+                                  moec_dim_const(p->m, MOEC_KERNEL_LANES), 0));
   uint32_t rows = c->s->row_axes[o], axis = 0, merged = 0;
   moec_kx_unflatten(p, (moec_kcoord){row, {0}}, (moec_type_info){t.dtype, rows, t.dims}, index);
   for (uint32_t i = rows; i < t.rank;) {
@@ -112,7 +118,8 @@ static void output_index(cursor *c, size_t o, moec_kcoord *index) {
       more = axis + 1 < g->n_axes && (g->merge >> axis & 1);
       axis++;
     }
-    moec_kx_unflatten(p, (moec_kcoord){merged_coordinate(c, merged++), {0}}, (moec_type_info){t.dtype, end - i, t.dims + i}, index + i);
+    moec_kx_unflatten(p, (moec_kcoord){merged_coordinate(c, merged++), {0}},
+                      (moec_type_info){t.dtype, end - i, t.dims + i}, index + i);
     i = end;
   }
 }
@@ -126,7 +133,8 @@ static void eval_outputs(cursor *c) {
     moec_kx value = moec_keval_at(c->ev, fn->outputs[o], index);
     moec_kx at = moec_kx_flatten(c->ev->p, index, moec_ty(fn, fn->outputs[o])).e;
     moec_knest *n = nest_for(c);
-    MOEC_PUSH(c->ev->p->arena, n->stores, n->n_stores, n->cap_stores, ((moec_kstore){c->ev->k->n_in + (uint32_t)o, at, value}));
+    MOEC_PUSH(c->ev->p->arena, n->stores, n->n_stores, n->cap_stores,
+              ((moec_kstore){c->ev->k->n_in + (uint32_t)o, at, value}));
   }
 }
 
@@ -142,7 +150,8 @@ static void pieces(cursor *c, uint32_t k) {
   moec_dim mod = moec_dim_const(p->m, x->modulus), lo = moec_dim_const(p->m, 0);
   for (uint32_t i = 0; i <= x->n_cuts; i++) {
     moec_dim hi = i < x->n_cuts ? x->cuts[i] : x->size;
-    moec_kx var = moec_kloop_var(p, g, k, moec_dim_floordiv(p->m, lo, mod), moec_dim_floordiv(p->m, hi, mod));
+    moec_kx var =
+        moec_kloop_var(p, g, k, moec_dim_floordiv(p->m, lo, mod), moec_dim_floordiv(p->m, hi, mod));
     c->vars[c->n_vars++] = moec_kx_get(p, var)->id;
     g->vars |= moec_kx_get(p, var)->vars;
     for (int64_t r = 0; r < x->modulus; r++) {
@@ -155,7 +164,8 @@ static void pieces(cursor *c, uint32_t k) {
 }
 
 moec_kx moec_kloop_var(moec_kpool *p, const moec_kgroup *g, uint32_t k, moec_dim lo, moec_dim hi) {
-  uint32_t copy = 0; /* of whole ranges: the loops of this size outside; pieces are not shared between loops */
+  uint32_t copy =
+      0; /* of whole ranges: the loops of this size outside; pieces are not shared between loops */
   bool whole = moec_dim_is(p->m, lo, 0) && moec_dim_eq(hi, g->loops[k].size);
   for (uint32_t i = 0; i < k; i++) copy += moec_dim_eq(g->loops[i].size, g->loops[k].size);
   if (!whole) copy = MOEC_MAX_RANK + k;
@@ -171,7 +181,8 @@ void moec_kspace_eval(moec_kspace *s, moec_keval *ev, moec_kloops *out) {
     cursor c = {.s = s, .ev = ev, .out = out, .group = k};
     g->vars = 0;
     if (s->row_kind == MOEC_KVAR_BLOCK) { /* rows themselves are the only columns */
-      moec_kx lane = moec_kx_var(p, MOEC_KVAR_LANE, zero, moec_dim_const(p->m, MOEC_KERNEL_LANES), 0);
+      moec_kx lane =
+          moec_kx_var(p, MOEC_KVAR_LANE, zero, moec_dim_const(p->m, MOEC_KERNEL_LANES), 0);
       c.vars[c.n_vars++] = moec_kx_get(p, lane)->id;
     }
     pieces(&c, 0);

@@ -20,7 +20,8 @@ static void count_uses(walk *w, moec_kx e) {
   w->u->count[e.i]++;
   if (!first_visit(w, e)) return;
   const moec_kx_node *n = moec_kx_get(w->p, e);
-  if (n->kind == MOEC_KX_REDUCE) MOEC_PUSH(w->p->arena, w->u->reduces, w->u->n_reduces, w->u->cap_reduces, e);
+  if (n->kind == MOEC_KX_REDUCE)
+    MOEC_PUSH(w->p->arena, w->u->reduces, w->u->n_reduces, w->u->cap_reduces, e);
   for (uint32_t i = 0; i < n->n_args; i++) count_uses(w, n->args[i]);
 }
 
@@ -46,7 +47,8 @@ static void mark_kept(walk *w, moec_kx e, uint32_t var) {
 }
 
 /* Calls |visit| for what each loop computes. Reductions of one level over one variable share a loop. */
-static void each_loop(walk *w, const moec_knest *nests, size_t n_nests, void (*visit)(walk *, moec_kx, uint32_t)) {
+static void each_loop(walk *w, const moec_knest *nests, size_t n_nests,
+                      void (*visit)(walk *, moec_kx, uint32_t)) {
   const moec_kuses *u = w->u;
   for (size_t i = 0; i < u->n_reduces; i++) {
     const moec_kx_node *r = moec_kx_get(w->p, u->reduces[i]);
@@ -66,7 +68,8 @@ static void each_loop(walk *w, const moec_knest *nests, size_t n_nests, void (*v
 }
 
 void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size_t n_nests) {
-  *u = (moec_kuses){.count = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n), .keep = MOEC_NEW_ARRAY(p->arena, bool, p->n)};
+  *u = (moec_kuses){.count = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n),
+                    .keep = MOEC_NEW_ARRAY(p->arena, bool, p->n)};
   walk w = {.p = p, .u = u, .stamp = 1, .seen = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n)};
   w.var = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n);
   w.loops = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n);

@@ -38,15 +38,21 @@ enum { S = 5, T = 7, H = 4, G = 2, D = 24, E = 12 };
 #define OUT_TYPE float
 #define STORE(x) (x)
 static void NAME(q)(const moec_kernel_args *a, int64_t b, int64_t h, int64_t i, float *out);
-static void NAME(k)(const moec_kernel_args *a, int64_t b, int64_t h, int64_t j0, int64_t j1, float *out);
-static void NAME(v)(const moec_kernel_args *a, int64_t b, int64_t h, int64_t j0, int64_t j1, float *out);
-static void NAME(mask)(const moec_kernel_args *a, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t j1, float *out);
+static void NAME(k)(const moec_kernel_args *a, int64_t b, int64_t h, int64_t j0, int64_t j1,
+                    float *out);
+static void NAME(v)(const moec_kernel_args *a, int64_t b, int64_t h, int64_t j0, int64_t j1,
+                    float *out);
+static void NAME(mask)(const moec_kernel_args *a, int64_t b, int64_t h, int64_t i, int64_t j0,
+                       int64_t j1, float *out);
 static void NAME(sink)(const moec_kernel_args *a, int64_t h, float *out);
 #endif
 
 #define LANES 32
 #define D_E_MAX ((D) > (E) ? (D) : (E))
-#define KEYS (D_E_MAX <= 64 ? 64 : D_E_MAX <= 128 ? 32 : 16) /* a block of keys stays in the first level cache */
+#define KEYS             \
+  (D_E_MAX <= 64    ? 64 \
+   : D_E_MAX <= 128 ? 32 \
+                    : 16) /* a block of keys stays in the first level cache */
 #define E_ROW (((E) + 7) / 8 * 8)
 #define R ((H) / (G))
 
@@ -96,8 +102,9 @@ MOEC_INLINE void NAME(values)(NAME(work) * w, int64_t n, const float *decay, con
 
 #if MASK
 /* Mask values of keys j0 .. j0 + n for all lanes; false where none of them is visible. */
-MOEC_INLINE bool NAME(load_mask)(const moec_kernel_args *a, NAME(work) * w, int64_t b, int64_t g, int64_t first, int64_t j0, int64_t n,
-                                 int64_t lanes, const int width) {
+MOEC_INLINE bool NAME(load_mask)(const moec_kernel_args *a, NAME(work) * w, int64_t b, int64_t g,
+                                 int64_t first, int64_t j0, int64_t n, int64_t lanes,
+                                 const int width) {
   bool any = false;
   float *row = w->row;
   for (int64_t l = 0; l < width; l++) {
@@ -105,7 +112,8 @@ MOEC_INLINE bool NAME(load_mask)(const moec_kernel_args *a, NAME(work) * w, int6
     if (l == 0 || (l < lanes && ((MASK_BY_HEAD && R > 1) || (MASK_BY_ROW && r == 0)))) {
       float top = -INFINITY;
       NAME(mask)(a, b, g * R + r, i, j0, j0 + n, row);
-      for (int64_t j = 0; j < n; j++) top = row[j] <= top ? top : row[j]; /* NaN counts as visible */
+      for (int64_t j = 0; j < n; j++)
+        top = row[j] <= top ? top : row[j]; /* NaN counts as visible */
       any = any || !(top == -INFINITY);
     }
     for (int64_t j = 0; j < n; j++) w->m[j * width + l] = row[j];
@@ -115,9 +123,11 @@ MOEC_INLINE bool NAME(load_mask)(const moec_kernel_args *a, NAME(work) * w, int6
 #endif
 
 /* Scores of one block as they enter the softmax: capped, hidden keys -inf. */
-MOEC_INLINE void NAME(finish_scores)(NAME(work) * w, const int64_t *last, int64_t j0, int64_t n, const int width) {
+MOEC_INLINE void NAME(finish_scores)(NAME(work) * w, const int64_t *last, int64_t j0, int64_t n,
+                                     const int width) {
   int32_t seen[LANES]; /* the last key of the block a lane may see */
-  for (int l = 0; l < width; l++) seen[l] = (int32_t)moec_least(moec_greatest(last[l] - j0, -1), KEYS);
+  for (int l = 0; l < width; l++)
+    seen[l] = (int32_t)moec_least(moec_greatest(last[l] - j0, -1), KEYS);
   for (int32_t j = 0; j < (int32_t)n; j++) {
     float *s = w->s + j * width;
 #pragma omp simd
@@ -138,12 +148,14 @@ MOEC_INLINE void NAME(finish_scores)(NAME(work) * w, const int64_t *last, int64_
 }
 
 /* One block of keys: w->s becomes exponentials; top, sum and decay (of what was summed before) follow. */
-MOEC_INLINE void NAME(softmax)(NAME(work) * w, int64_t n, float *top, float *sum, float *decay, const int width) {
+MOEC_INLINE void NAME(softmax)(NAME(work) * w, int64_t n, float *top, float *sum, float *decay,
+                               const int width) {
   float more[LANES] = {0}, base[LANES];
   for (int l = 0; l < width; l++) base[l] = top[l];
   for (int64_t j = 0; j < n; j++) {
 #pragma omp simd
-    for (int l = 0; l < width; l++) base[l] = w->s[j * width + l] > base[l] ? w->s[j * width + l] : base[l];
+    for (int l = 0; l < width; l++)
+      base[l] = w->s[j * width + l] > base[l] ? w->s[j * width + l] : base[l];
   }
 #pragma omp simd
   for (int l = 0; l < width; l++) {
@@ -164,8 +176,9 @@ MOEC_INLINE void NAME(softmax)(NAME(work) * w, int64_t n, float *top, float *sum
   for (int l = 0; l < width; l++) sum[l] = sum[l] * decay[l] + more[l];
 }
 
-MOEC_INLINE void NAME(store)(const moec_kernel_args *a, const NAME(work) * w, int64_t b, int64_t g, int64_t first, int64_t lanes,
-                             const float *top, const float *sum, const int width) {
+MOEC_INLINE void NAME(store)(const moec_kernel_args *a, const NAME(work) * w, int64_t b, int64_t g,
+                             int64_t first, int64_t lanes, const float *top, const float *sum,
+                             const int width) {
   OUT_TYPE *restrict out = a->buf[OUT];
   for (int64_t l = 0; l < lanes; l++) {
     int64_t i = (first + l) / R, h = g * R + (first + l) % R, at = (b * (S) + i) * (H) + h;
@@ -180,11 +193,12 @@ MOEC_INLINE void NAME(store)(const moec_kernel_args *a, const NAME(work) * w, in
 }
 
 /* Rows first .. first + lanes of key head g of batch b; nv: vectors of 8 lanes. */
-MOEC_INLINE void NAME(task)(const moec_kernel_args *a, int64_t b, int64_t g, int64_t first, int64_t lanes, const int nv) {
+MOEC_INLINE void NAME(task)(const moec_kernel_args *a, int64_t b, int64_t g, int64_t first,
+                            int64_t lanes, const int nv) {
   NAME(work) *w = a->scratch;
   const int width = 8 * nv;
   float top[LANES], sum[LANES], decay[LANES] __attribute__((aligned(32)));
-  int64_t last[LANES]; /* the last key a lane may see */
+  int64_t last[LANES];                  /* the last key a lane may see */
   for (int64_t l = 0; l < width; l++) { /* lanes without a row repeat the last */
     int64_t at = first + moec_least(l, lanes - 1), i = at / R, h = g * R + at % R;
     NAME(q)(a, b, h, i, w->row);
@@ -205,7 +219,8 @@ MOEC_INLINE void NAME(task)(const moec_kernel_args *a, int64_t b, int64_t g, int
 #endif
     NAME(k)(a, b, g, j0, j0 + n, w->k);
     NAME(scores)(w, n, nv);
-    if (MASK || SOFTCAP > 0 || (CAUSAL && j0 + n - 1 > last[0])) NAME(finish_scores)(w, last, j0, n, width);
+    if (MASK || SOFTCAP > 0 || (CAUSAL && j0 + n - 1 > last[0]))
+      NAME(finish_scores)(w, last, j0, n, width);
     NAME(softmax)(w, n, top, sum, decay, width);
     NAME(v)(a, b, g, j0, j0 + n, w->v);
     NAME(values)(w, n, decay, nv);
@@ -218,9 +233,12 @@ void KERNEL(const moec_kernel_args *a, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; t++) {
     const int64_t first = t % blocks * LANES, lanes = moec_least(rows - first, LANES);
     const int64_t b = t / blocks / (G), g = t / blocks % (G);
-    if (lanes <= 8) NAME(task)(a, b, g, first, lanes, 1);
-    else if (lanes <= 16) NAME(task)(a, b, g, first, lanes, 2);
-    else NAME(task)(a, b, g, first, lanes, 4);
+    if (lanes <= 8)
+      NAME(task)(a, b, g, first, lanes, 1);
+    else if (lanes <= 16)
+      NAME(task)(a, b, g, first, lanes, 2);
+    else
+      NAME(task)(a, b, g, first, lanes, 4);
   }
 }
 

@@ -101,7 +101,11 @@ MOEC_TO_INTEGER(u8, uint8_t, -0x0p0, 0x1p8, 0, UINT8_MAX)
 
 /* ---- half precision ------------------------------------------------------------------------- */
 
-typedef union moec_bits { float f; uint32_t u; int32_t i; } moec_bits;
+typedef union moec_bits {
+  float f;
+  uint32_t u;
+  int32_t i;
+} moec_bits;
 MOEC_INLINE float moec_float_of(uint32_t u) { return (moec_bits){.u = u}.f; }
 MOEC_INLINE uint32_t moec_bits_of(float f) { return (moec_bits){.f = f}.u; }
 
@@ -121,7 +125,8 @@ MOEC_INLINE float moec_load_f16(uint16_t v) {
 MOEC_INLINE uint16_t moec_store_f16(float f) {
   uint32_t u = moec_bits_of(f), a = u & 0x7fffffffu;
   uint32_t normal = (a - (112u << 23) + 0xfffu + (a >> 13 & 1)) >> 13;
-  uint32_t tiny = moec_bits_of(moec_float_of(a) + 0.5f) - moec_bits_of(0.5f); /* the sum rounds at 2^-24 */
+  uint32_t tiny =
+      moec_bits_of(moec_float_of(a) + 0.5f) - moec_bits_of(0.5f); /* the sum rounds at 2^-24 */
   uint32_t r = a < 113u << 23 ? tiny : normal;
   r = a >= 0x477ff000u ? 0x7c00u : r; /* 65520 and above */
   r = a > 0x7f800000u ? 0x7e00u | (a >> 13 & 0x1ffu) : r;
@@ -148,7 +153,8 @@ MOEC_INLINE float moec_exp_f32(float x) {
   p = __builtin_fmaf(p, r, 5.0000001201e-1f);
   p = __builtin_fmaf(p, r * r, r) + 1.0f;
   int32_t i = (int32_t)(moec_bits_of(m) - 0x4b400000u), h = i >> 1;
-  return p * moec_float_of((uint32_t)(h + 127) << 23) * moec_float_of((uint32_t)(i - h + 127) << 23);
+  return p * moec_float_of((uint32_t)(h + 127) << 23) *
+         moec_float_of((uint32_t)(i - h + 127) << 23);
 }
 
 /* log(x) for f32, below 1 unit: x = 2^e * (1 + f) with 1 + f between sqrt(1/2) and sqrt(2). */
@@ -264,7 +270,15 @@ MOEC_FLOATS(f32, float, f)
 MOEC_FLOATS(f64, double, )
 /* clang-format on */
 
-#pragma omp declare reduction(moec_max : float : omp_out = moec_max_f32(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
-#pragma omp declare reduction(moec_max : double : omp_out = moec_max_f64(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
-#pragma omp declare reduction(moec_min : float : omp_out = moec_min_f32(omp_out, omp_in)) initializer(omp_priv = INFINITY)
-#pragma omp declare reduction(moec_min : double : omp_out = moec_min_f64(omp_out, omp_in)) initializer(omp_priv = INFINITY)
+#pragma omp declare reduction(moec_max:float                             \
+                              : omp_out = moec_max_f32(omp_out, omp_in)) \
+    initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(moec_max:double                            \
+                              : omp_out = moec_max_f64(omp_out, omp_in)) \
+    initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(moec_min:float                             \
+                              : omp_out = moec_min_f32(omp_out, omp_in)) \
+    initializer(omp_priv = INFINITY)
+#pragma omp declare reduction(moec_min:double                            \
+                              : omp_out = moec_min_f64(omp_out, omp_in)) \
+    initializer(omp_priv = INFINITY)

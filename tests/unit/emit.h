@@ -51,7 +51,8 @@ static inline void emit_renumber(moec_buf *out, const char *text) {
   const char *body = strstr(text, ") -> (");
   for (const char *p = strstr(text, "(%"); p && p < body; p++)
     if (*p == '%') map[atoi(p + 1)] = ++n;
-  for (const char *line = body; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+  for (const char *line = body; line && *line;
+       line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
     for (const char *p = line; *line == '%' && *p != '='; p++)
       if (*p == '%') map[atoi(p + 1)] = ++n;
   while (*text) {
@@ -69,7 +70,8 @@ static inline moec_module *emit_module(const emit_case *c, int64_t *sizes) {
   moec_buf_puts(&b, "module \"t\" {\n");
   for (const char *p = c->symbols; *p; p = strchr(p, ' ') ? strchr(p, ' ') + 1 : p + strlen(p))
     moec_buf_printf(&b, "%s%.*s", p == c->symbols ? "  symbols " : ", ", (int)strcspn(p, "="), p);
-  moec_buf_printf(&b, "%s}\nfn @\"main\"(%s) -> (%s) {\n%s}\n", *c->symbols ? "\n" : "", c->inputs, c->outputs, c->body);
+  moec_buf_printf(&b, "%s}\nfn @\"main\"(%s) -> (%s) {\n%s}\n", *c->symbols ? "\n" : "", c->inputs,
+                  c->outputs, c->body);
   moec_buf text = {0};
   emit_renumber(&text, moec_buf_str(&b));
   moec_status *s = moec_parse(moec_buf_str(&text), &m);
@@ -128,25 +130,41 @@ static inline void emit_fill(moec_tensor *t, const char *name, uint64_t *state) 
   int64_t n = moec_tensor_numel(t), limit = name[0] == 'i' ? atoll(name + 1) : 0;
   for (int64_t i = 0; i < n; i++) {
     double u = emit_random(state) / 0x1p31;
-    if (t->dtype == MOEC_BOOL) moec_store_i64(t->dtype, t->data, (size_t)i, u < 0.5);
-    else if (!moec_dtype_is_float(t->dtype) && limit) moec_store_i64(t->dtype, t->data, (size_t)i, (int64_t)(u * 2 * (double)limit) - limit);
-    else if (!moec_dtype_is_float(t->dtype)) moec_store_i64(t->dtype, t->data, (size_t)i, (int64_t)(u * 41) - 20);
-    else if (!strncmp(name, "nan", 3) && u < 0.1) moec_store_f64(t->dtype, t->data, (size_t)i, u < 0.05 ? (double)NAN : u < 0.07 ? HUGE_VAL : -HUGE_VAL);
-    else if (!strncmp(name, "pos", 3)) moec_store_f64(t->dtype, t->data, (size_t)i, 0.1 + u * 1.9);
-    else if (strcmp(name, "zero")) moec_store_f64(t->dtype, t->data, (size_t)i, u * 4 - 2);
+    if (t->dtype == MOEC_BOOL)
+      moec_store_i64(t->dtype, t->data, (size_t)i, u < 0.5);
+    else if (!moec_dtype_is_float(t->dtype) && limit)
+      moec_store_i64(t->dtype, t->data, (size_t)i, (int64_t)(u * 2 * (double)limit) - limit);
+    else if (!moec_dtype_is_float(t->dtype))
+      moec_store_i64(t->dtype, t->data, (size_t)i, (int64_t)(u * 41) - 20);
+    else if (!strncmp(name, "nan", 3) && u < 0.1)
+      moec_store_f64(t->dtype, t->data, (size_t)i,
+                     u < 0.05   ? (double)NAN
+                     : u < 0.07 ? HUGE_VAL
+                                : -HUGE_VAL);
+    else if (!strncmp(name, "pos", 3))
+      moec_store_f64(t->dtype, t->data, (size_t)i, 0.1 + u * 1.9);
+    else if (strcmp(name, "zero"))
+      moec_store_f64(t->dtype, t->data, (size_t)i, u * 4 - 2);
   }
 }
 
-static inline void emit_compare(const emit_case *c, const moec_tensor *got, const moec_tensor *want, size_t output) {
+static inline void emit_compare(const emit_case *c, const moec_tensor *got, const moec_tensor *want,
+                                size_t output) {
   bool half = got->dtype == MOEC_BF16 || got->dtype == MOEC_F16;
   double tol = c->tolerance > 0 ? c->tolerance : half ? 1.0 / 128 : 2e-6;
   ck_assert_int_eq((int)got->dtype, (int)want->dtype);
   for (int64_t i = 0, n = moec_tensor_numel(want); i < n; i++) {
-    double g = moec_load_f64(got->dtype, got->data, (size_t)i), w = moec_load_f64(want->dtype, want->data, (size_t)i);
+    double g = moec_load_f64(got->dtype, got->data, (size_t)i),
+           w = moec_load_f64(want->dtype, want->data, (size_t)i);
     bool same = (isnan(g) && isnan(w)) || g == w;
-    if (moec_dtype_is_float(got->dtype)) same = same || fabs(g - w) <= tol * fmax(1, fabs(w));
-    else same = moec_load_i64(got->dtype, got->data, (size_t)i) == moec_load_i64(want->dtype, want->data, (size_t)i);
-    if (!same) ck_abort_msg("%s: output %zu element %lld of %lld: got %.9g, expected %.9g", c->name, output, (long long)i, (long long)n, g, w);
+    if (moec_dtype_is_float(got->dtype))
+      same = same || fabs(g - w) <= tol * fmax(1, fabs(w));
+    else
+      same = moec_load_i64(got->dtype, got->data, (size_t)i) ==
+             moec_load_i64(want->dtype, want->data, (size_t)i);
+    if (!same)
+      ck_abort_msg("%s: output %zu element %lld of %lld: got %.9g, expected %.9g", c->name, output,
+                   (long long)i, (long long)n, g, w);
   }
 }
 
@@ -173,8 +191,10 @@ static inline void emit_alloc(emit_memory *x, const emit_run *r, uint64_t seed) 
     x->t[i] = (moec_tensor){.dtype = t.dtype, .rank = t.rank};
     for (uint32_t k = 0; k < t.rank; k++) x->t[i].dims[k] = emit_eval(r->m, t.dims[k], r->sizes);
     x->t[i].data = x->buf[i] = emit_guarded(moec_tensor_bytes(&x->t[i]), &x->base[i], &x->whole[i]);
-    if (i < x->n_in) emit_fill(&x->t[i], moec_sym_str(r->m, moec_value_get(g, v)->name), &seed);
-    else memset(x->t[i].data, 0xa5, moec_tensor_bytes(&x->t[i]));
+    if (i < x->n_in)
+      emit_fill(&x->t[i], moec_sym_str(r->m, moec_value_get(g, v)->name), &seed);
+    else
+      memset(x->t[i].data, 0xa5, moec_tensor_bytes(&x->t[i]));
   }
   int64_t scratch = emit_eval(r->m, r->k->scratch, r->sizes);
   x->scratch = aligned_alloc(64, (size_t)(scratch + 64) / 64 * 64);

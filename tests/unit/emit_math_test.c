@@ -14,7 +14,8 @@ typedef struct function {
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 static const function functions[] = {
-    {"exp", exp, 1.1}, {"log", log, 1.1}, {"tanh", tanh, 2}, {"sigmoid", sigmoid, 2.5}, {"erf", erf, 1.2}, {"rsqrt", NULL, 1.6},
+    {"exp", exp, 1.1},         {"log", log, 1.1}, {"tanh", tanh, 2},
+    {"sigmoid", sigmoid, 2.5}, {"erf", erf, 1.2}, {"rsqrt", NULL, 1.6},
 };
 
 enum { BLOCK = 1024 };
@@ -23,12 +24,19 @@ static void *load_functions(void) {
   moec_buf b = {0};
   moec_emit_c_prelude(&b);
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-    moec_buf_printf(&b, "void sweep_%s(const float *restrict x, float *restrict y, int64_t n) {\n#pragma omp simd\n"
-                        "  for (int64_t i = 0; i < n; i++) y[i] = moec_%s_f32(x[i]);\n}\n", functions[i].name, functions[i].name);
-  moec_buf_puts(&b, "void halves(const uint16_t *restrict x, uint16_t *restrict y, int64_t n) {\n#pragma omp simd\n"
-                    "  for (int64_t i = 0; i < n; i++) y[i] = moec_store_f16(moec_load_f16(x[i]));\n}\n"
-                    "void to_half(const float *restrict x, uint16_t *restrict h, uint16_t *restrict b, int64_t n) {\n#pragma omp simd\n"
-                    "  for (int64_t i = 0; i < n; i++) h[i] = moec_store_f16(x[i]), b[i] = moec_store_bf16(x[i]);\n}\n");
+    moec_buf_printf(
+        &b,
+        "void sweep_%s(const float *restrict x, float *restrict y, int64_t n) {\n#pragma omp simd\n"
+        "  for (int64_t i = 0; i < n; i++) y[i] = moec_%s_f32(x[i]);\n}\n",
+        functions[i].name, functions[i].name);
+  moec_buf_puts(&b,
+                "void halves(const uint16_t *restrict x, uint16_t *restrict y, int64_t n) "
+                "{\n#pragma omp simd\n"
+                "  for (int64_t i = 0; i < n; i++) y[i] = moec_store_f16(moec_load_f16(x[i]));\n}\n"
+                "void to_half(const float *restrict x, uint16_t *restrict h, uint16_t *restrict b, "
+                "int64_t n) {\n#pragma omp simd\n"
+                "  for (int64_t i = 0; i < n; i++) h[i] = moec_store_f16(x[i]), b[i] = "
+                "moec_store_bf16(x[i]);\n}\n");
   void *lib = emit_load(moec_buf_str(&b));
   moec_buf_fini(&b);
   return lib;
@@ -39,7 +47,8 @@ static double distance(float got, double want) {
   if (isnan(want)) return isnan(got) ? 0 : HUGE_VAL;
   float near = (float)want;
   if (got == near) return 0;
-  if (isinf(near) || isinf(got)) return fabs(want) > 0x1.fffffdp127 && fabs((double)got) > 0x1.fffffdp127 ? 0 : HUGE_VAL;
+  if (isinf(near) || isinf(got))
+    return fabs(want) > 0x1.fffffdp127 && fabs((double)got) > 0x1.fffffdp127 ? 0 : HUGE_VAL;
   int e;
   frexp(want, &e);
   return fabs((double)got - want) / ldexp(1, e - 24 < -149 ? -149 : e - 24);
@@ -56,7 +65,8 @@ START_TEST(test_sweep) {
     float at = 0, x[BLOCK], y[BLOCK];
     snprintf(name, sizeof name, "sweep_%s", functions[i].name);
     *(void **)&sweep = dlsym(lib, name);
-    for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += UINT64_C(4093) * BLOCK) { /* all exponents and signs */
+    for (uint64_t bits = 0; bits < UINT64_C(1) << 32;
+         bits += UINT64_C(4093) * BLOCK) { /* all exponents and signs */
       for (uint32_t k = 0; k < BLOCK; k++) {
         uint32_t u = (uint32_t)(bits + 4093 * k);
         memcpy(&x[k], &u, sizeof u);
@@ -67,16 +77,21 @@ START_TEST(test_sweep) {
         if (d > worst) worst = d, at = x[k];
       }
     }
-    if (getenv("MOEC_EMIT_SHOW")) fprintf(stderr, "%s: %.3f ulps at %a\n", functions[i].name, worst, (double)at);
-    if (worst > functions[i].ulps) ck_abort_msg("%s: %.3f units at %a", functions[i].name, worst, (double)at);
+    if (getenv("MOEC_EMIT_SHOW"))
+      fprintf(stderr, "%s: %.3f ulps at %a\n", functions[i].name, worst, (double)at);
+    if (worst > functions[i].ulps)
+      ck_abort_msg("%s: %.3f units at %a", functions[i].name, worst, (double)at);
   }
   dlclose(lib);
 }
 END_TEST
 
 START_TEST(test_edges) {
-  static const float edges[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, -0x1p-149f, 0x1p-126f, 0x1.fffffep127f, -0x1.fffffep127f,
-                                1, -1, 88.72f, 88.73f, -87.34f, -103.97f, -103.98f, -104, 0.625f, -0.625f, 0.927734375f, -9.5f};
+  static const float edges[] = {
+      0.0f,      -0.0f,           INFINITY,         -INFINITY, NAN,    0x1p-149f, -0x1p-149f,
+      0x1p-126f, 0x1.fffffep127f, -0x1.fffffep127f, 1,         -1,     88.72f,    88.73f,
+      -87.34f,   -103.97f,        -103.98f,         -104,      0.625f, -0.625f,   0.927734375f,
+      -9.5f};
   enum { N = sizeof edges / sizeof *edges };
   void *lib = load_functions();
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
@@ -89,7 +104,8 @@ START_TEST(test_edges) {
     for (size_t k = 0; k < N; k++) {
       double want = exact_of(&functions[i], (double)edges[k]);
       if (distance(y[k], want) > functions[i].ulps)
-        ck_abort_msg("%s(%a): got %a, expected %a", functions[i].name, (double)edges[k], (double)y[k], want);
+        ck_abort_msg("%s(%a): got %a, expected %a", functions[i].name, (double)edges[k],
+                     (double)y[k], want);
       if (want == 0) ck_assert_int_eq(signbit(y[k]) != 0, signbit(want) != 0);
     }
   }

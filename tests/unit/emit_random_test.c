@@ -33,7 +33,8 @@ static moec_value random_input(maker *k, const char *name) {
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 static moec_value unary(maker *k, moec_value x) {
-  static const moec_op ops[] = {MOEC_OP_NEG, MOEC_OP_ABS, MOEC_OP_SIGMOID, MOEC_OP_TANH, MOEC_OP_ERF};
+  static const moec_op ops[] = {MOEC_OP_NEG, MOEC_OP_ABS, MOEC_OP_SIGMOID, MOEC_OP_TANH,
+                                MOEC_OP_ERF};
   return moec_b_unary(&k->b, ops[pick(k, 5)], x);
 }
 
@@ -44,7 +45,8 @@ static moec_value like(maker *k, moec_value x) {
     moec_value y = k->pool[pick(k, k->n)];
     moec_type_info u = moec_b_ty(&k->b, y);
     if (moec_value_get(k->b.g, y)->type.i == moec_value_get(k->b.g, x)->type.i) return y;
-    if (u.rank == 1 && t.rank > 1 && moec_dim_eq(u.dims[0], t.dims[t.rank - 1])) return moec_b_broadcast_to(&k->b, y, t.rank, t.dims);
+    if (u.rank == 1 && t.rank > 1 && moec_dim_eq(u.dims[0], t.dims[t.rank - 1]))
+      return moec_b_broadcast_to(&k->b, y, t.rank, t.dims);
   }
   return x;
 }
@@ -78,7 +80,8 @@ static moec_value reshape(maker *k, moec_value x) {
   } else if (t.rank && n < 5 && moec_dim_is_const(k->m, dims[axis], &size) && size % 2 == 0) {
     memmove(dims + axis + 1, dims + axis, (n - axis) * sizeof *dims);
     bool outer = pick(k, 2);
-    dims[axis] = moec_dim_const(k->m, outer ? 2 : size / 2), dims[axis + 1] = moec_dim_const(k->m, outer ? size / 2 : 2);
+    dims[axis] = moec_dim_const(k->m, outer ? 2 : size / 2),
+    dims[axis + 1] = moec_dim_const(k->m, outer ? size / 2 : 2);
     n++;
   }
   return moec_b_reshape(&k->b, x, n, dims);
@@ -91,13 +94,15 @@ static moec_value slice(maker *k, moec_value x) {
   int64_t axis = pick(k, t.rank);
   if (!moec_dim_is_const(k->m, t.dims[axis], &size) || size < 2) return x;
   int64_t start = pick(k, (uint32_t)size - 1);
-  return moec_b_slice(&k->b, x, axis, moec_dim_const(k->m, start), moec_dim_const(k->m, 1 + pick(k, (uint32_t)(size - start))));
+  return moec_b_slice(&k->b, x, axis, moec_dim_const(k->m, start),
+                      moec_dim_const(k->m, 1 + pick(k, (uint32_t)(size - start))));
 }
 
 static moec_value pad(maker *k, moec_value x) {
   moec_type_info t = moec_b_ty(&k->b, x);
   moec_dim lo[MOEC_MAX_RANK], hi[MOEC_MAX_RANK];
-  for (uint32_t i = 0; i < t.rank; i++) lo[i] = moec_dim_const(k->m, pick(k, 3)), hi[i] = moec_dim_const(k->m, pick(k, 2));
+  for (uint32_t i = 0; i < t.rank; i++)
+    lo[i] = moec_dim_const(k->m, pick(k, 3)), hi[i] = moec_dim_const(k->m, pick(k, 2));
   moec_attrs_PAD a = {.lo = {t.rank, lo}, .hi = {t.rank, hi}};
   moec_value in[2] = {x, moec_b_scalar_f(&k->b, MOEC_F32, 0.5)};
   return moec_b_op(&k->b, MOEC_OP_PAD, &a, 2, in, 1);
@@ -123,8 +128,10 @@ static moec_value spread(maker *k, moec_value x) {
   uint32_t axis = pick(k, t.rank + 1);
   if (t.rank > 3) return x;
   for (uint32_t i = 0, n = 0; i <= t.rank; i++) {
-    if (i == axis) dims[i] = moec_dim_const(k->m, 3);
-    else map[n] = i, dims[i] = t.dims[n++];
+    if (i == axis)
+      dims[i] = moec_dim_const(k->m, 3);
+    else
+      map[n] = i, dims[i] = t.dims[n++];
   }
   moec_attrs_BROADCAST a = {.shape = {t.rank + 1, dims}, .map = {t.rank, map}};
   return moec_b_op(&k->b, MOEC_OP_BROADCAST, &a, 1, &x, 1);
@@ -137,15 +144,18 @@ static moec_value reduce(maker *k, moec_value x) {
   if (!t.rank) return x;
   int64_t axis = pick(k, t.rank);
   bool back = pick(k, 3) != 0;
-  moec_value r = moec_b_reduce(&k->b, ops[pick(k, 3)], moec_b_unary(&k->b, MOEC_OP_TANH, x), axis, back);
-  return back ? moec_b_binary(&k->b, MOEC_OP_SUB, x, moec_b_broadcast_to(&k->b, r, t.rank, t.dims)) : r;
+  moec_value r =
+      moec_b_reduce(&k->b, ops[pick(k, 3)], moec_b_unary(&k->b, MOEC_OP_TANH, x), axis, back);
+  return back ? moec_b_binary(&k->b, MOEC_OP_SUB, x, moec_b_broadcast_to(&k->b, r, t.rank, t.dims))
+              : r;
 }
 
 static moec_value choose(maker *k, moec_value x) {
   moec_type_info t = moec_b_ty(&k->b, x);
   if (!t.rank) return x;
   moec_value i = moec_b_iota(&k->b, MOEC_I64, t.rank, t.dims, pick(k, t.rank));
-  moec_value c = moec_b_binary(&k->b, pick(k, 2) ? MOEC_OP_LT : MOEC_OP_GE, i, moec_b_scalar_i(&k->b, MOEC_I64, pick(k, 6)));
+  moec_value c = moec_b_binary(&k->b, pick(k, 2) ? MOEC_OP_LT : MOEC_OP_GE, i,
+                               moec_b_scalar_i(&k->b, MOEC_I64, pick(k, 6)));
   return moec_b_select(&k->b, c, x, like(k, x));
 }
 
@@ -157,13 +167,15 @@ static moec_value gather(maker *k, moec_value x) {
   if (!moec_dim_is_const(k->m, t.dims[axis], &size)) size = 1;
   for (int i = 0; i < 4; i++) index[i] = (int64_t)pick(k, (uint32_t)size * 2) - size;
   moec_dim four = moec_dim_const(k->m, 4);
-  moec_value i = moec_b_const(&k->b, moec_type_make(k->m, MOEC_I64, 1, &four), index, sizeof index), in[2] = {x, i};
+  moec_value i = moec_b_const(&k->b, moec_type_make(k->m, MOEC_I64, 1, &four), index, sizeof index),
+             in[2] = {x, i};
   moec_attrs_GATHER a = {.axis = axis};
   return moec_b_op(&k->b, MOEC_OP_GATHER, &a, 2, in, 1);
 }
 
 static moec_value (*const steps[])(maker *, moec_value) = {
-    unary, unary, binary, binary, binary, transpose, reshape, reshape, slice, pad, concat, reverse, spread, reduce, reduce, choose, gather};
+    unary, unary,  binary,  binary, binary, transpose, reshape, reshape, slice,
+    pad,   concat, reverse, spread, reduce, reduce,    choose,  gather};
 
 /* ---- programs ------------------------------------------------------------------------------- */
 
@@ -193,7 +205,8 @@ static void make(emit_run *r, uint64_t seed) {
   y = moec_main(k.m)->outputs[0];
   moec_type_info t = moec_ty(moec_main(k.m), y);
   moec_dim rows = moec_dim_const(k.m, 1);
-  for (uint32_t i = 0, n = pick(&k, t.rank + 1); i < n; i++) rows = moec_dim_mul(k.m, rows, t.dims[i]);
+  for (uint32_t i = 0, n = pick(&k, t.rank + 1); i < n; i++)
+    rows = moec_dim_mul(k.m, rows, t.dims[i]);
   moec_status *s = moec_kernel_build(k.m->arena, k.m, moec_main(k.m), rows, &r->k);
   if (s) ck_abort_msg("program %llu: %s", (unsigned long long)seed, moec_status_message(s));
 }
