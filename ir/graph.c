@@ -51,6 +51,8 @@ static moec_status *infer(moec_graph *g, const moec_op_info *info, const void *a
   for (uint32_t i = 0; i < n_in; i++) {
     if (in[i].i >= g->n_values) return MOEC_BUG("%s: operand %u is no value of this graph", info->text, i);
     types[i] = g->values[in[i].i].type;
+    if (i < info->min_in && !types[i].i)
+      return moec_error(MOEC_INVALID_MODEL, "%s \"%s\": operand %u is absent", info->text, moec_sym_str(g->m, g->loc), i);
   }
   return moec_context(info->infer(g->m, attrs, n_in, types, n_out, out), "%s \"%s\"", info->text,
                       moec_sym_str(g->m, g->loc));

@@ -27,7 +27,7 @@ static void skip(moec_lexer *l) {
   }
 }
 
-static bool word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
+static bool word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.' || (unsigned char)c >= 128; }
 
 bool moec_lex_take(moec_lexer *l, const char *token) {
   size_t n = strlen(token);
@@ -145,7 +145,7 @@ moec_dim moec_lex_dim(moec_lexer *l) {
   for (int depth = 0; l->at[n] && l->at[n] != '\n'; n++) {
     char c = l->at[n];
     depth += (c == '(') - (c == ')');
-    bool at_word = strncmp(l->at + n, " at ", 4) == 0;
+    bool at_word = strncmp(l->at + n, " at \"", 5) == 0;
     if (depth < 0 || (depth == 0 && (strchr(",]}=", c) || at_word))) break;
   }
   if (n > 65536) moec_lex_fail(l, "expected a shorter size");

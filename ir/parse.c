@@ -41,7 +41,9 @@ static moec_piece read_piece(moec_lexer *l, uint32_t rank) {
   }
   moec_lex_expect(l, ",");
   key(l, "offset");
-  p.offset = (uint64_t)moec_lex_int(l);
+  int64_t offset = moec_lex_int(l);
+  if (offset < 0) moec_lex_fail(l, "expected an offset of at least 0");
+  p.offset = (uint64_t)offset;
   moec_lex_expect(l, ",");
   key(l, "dtype");
   p.dtype = moec_lex_dtype(l);

@@ -19,6 +19,8 @@ static void print_float(moec_buf *b, double v) {
   else moec_buf_printf(b, "%a", v); /* inf and -inf too */
 }
 
+static const char *dtype_text(moec_dtype t) { return t ? moec_dtype_get(t)->text : "none"; }
+
 /* ---- constants ---------------------------------------------------------------------------- */
 
 enum { MAX_LISTED = 64 };
@@ -71,7 +73,7 @@ static void print_attr(moec_buf *b, const moec_module *m, const moec_attr_info *
     case MOEC_ATTR_I: moec_buf_printf(b, "%" PRId64, *(const int64_t *)at); break;
     case MOEC_ATTR_F: print_float(b, *(const double *)at); break;
     case MOEC_ATTR_B: moec_buf_puts(b, *(const bool *)at ? "true" : "false"); break;
-    case MOEC_ATTR_E: moec_buf_puts(b, moec_dtype_get(*(const moec_dtype *)at)->text); break;
+    case MOEC_ATTR_E: moec_buf_puts(b, dtype_text(*(const moec_dtype *)at)); break;
     case MOEC_ATTR_S: print_string(b, moec_sym_str(m, *(const moec_sym *)at)); break;
     case MOEC_ATTR_INTS:
     case MOEC_ATTR_DIMS: print_list(b, m, at, info->kind); break;
@@ -178,7 +180,7 @@ static void print_piece(moec_buf *b, const moec_module *m, const moec_piece *p) 
   print_string(b, moec_sym_str(m, p->name));
   if (p->file == UINT32_MAX) moec_buf_puts(b, ", file = none");
   else moec_buf_printf(b, ", file = %u", p->file);
-  moec_buf_printf(b, ", offset = %" PRIu64 ", dtype = %s, ", p->file == UINT32_MAX ? 0 : p->offset, moec_dtype_get(p->dtype)->text);
+  moec_buf_printf(b, ", offset = %" PRIu64 ", dtype = %s, ", p->file == UINT32_MAX ? 0 : p->offset, dtype_text(p->dtype));
   print_numbers(b, "shape", p->rank, p->shape);
   moec_buf_puts(b, ", ");
   print_numbers(b, "perm", p->rank, perm);
@@ -186,8 +188,6 @@ static void print_piece(moec_buf *b, const moec_module *m, const moec_piece *p) 
   print_numbers(b, "start", p->rank, p->start);
   moec_buf_putc(b, '}');
 }
-
-static const char *dtype_text(moec_dtype t) { return t ? moec_dtype_get(t)->text : "none"; }
 
 static void print_param(moec_buf *b, const moec_module *m, const moec_param_info *p) {
   moec_buf_puts(b, "  param @");

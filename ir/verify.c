@@ -50,6 +50,7 @@ static moec_status *check_types(moec_graph *g, uint32_t n) {
   MOEC_TRY(info->infer(g->m, p->attrs, p->n_in, in, p->n_out, out));
   for (uint32_t i = 0; i < p->n_out; i++) {
     moec_type have = g->values[g->edges[p->out + i].i].type;
+    if (!moec_type_get(g->m, out[i]).dtype) return BROKEN("result %u: expected an element type, got none", i);
     if (have.i == out[i].i) continue;
     moec_buf b = {0};
     moec_type_print(&b, g->m, out[i]);
@@ -157,8 +158,42 @@ static moec_status *check_recursion(moec_module *m) {
   return NULL;
 }
 
+/* ---- parameter records ---------------------------------------------------------------------- */
+
+/* A piece lies inside of its parameter, of |dims|, and says where each of its axes goes. */
+static moec_status *check_piece(const moec_module *m, const moec_piece *p, uint32_t rank, const int64_t *dims) {
+  uint32_t seen = 0;
+  if (p->rank != rank) return BROKEN("expected rank %u, got %u", rank, p->rank);
+  if (!p->dtype) return BROKEN("expected an element type, got none");
+  if (p->file != UINT32_MAX && p->file >= m->n_files) return BROKEN("there is no file %u", p->file);
+  for (uint32_t i = 0; i < rank; i++) {
+    uint32_t from = p->perm[i];
+    if (from >= rank || seen >> from & 1) return BROKEN("perm is no permutation");
+    seen |= 1u << from;
+    if (p->shape[from] < 0 || p->start[i] < 0 || p->start[i] > dims[i] || p->shape[from] > dims[i] - p->start[i])
+      return BROKEN("axis %u: %lld elements from %lld on are not inside of %lld", i, (long long)p->shape[from], (long long)p->start[i],
+                    (long long)dims[i]);
+  }
+  return NULL;
+}
+
+static moec_status *check_param(const moec_module *m, const moec_param_info *p) {
+  moec_type_info t = moec_type_get(m, p->type);
+  int64_t dims[MOEC_MAX_RANK];
+  size_t bytes;
+  if (!t.dtype || !p->storage || !p->compute) return BROKEN("expected element types, got none");
+  for (uint32_t i = 0; i < t.rank; i++)
+    if (!moec_dim_is_const(m, t.dims[i], &dims[i])) return BROKEN("size of axis %u is not constant", i);
+  MOEC_TRY(moec_shape_bytes(t.dtype, t.rank, dims, &bytes));
+  if (p->shard_axis < -1 || p->shard_axis >= (int32_t)t.rank) return BROKEN("expected shard_axis in -1..%d, got %d", (int)t.rank - 1, (int)p->shard_axis);
+  for (uint32_t i = 0; i < p->n_pieces; i++) MOEC_TRY(moec_context(check_piece(m, &p->pieces[i], t.rank, dims), "piece %u", i));
+  return NULL;
+}
+
 moec_status *moec_verify(moec_module *m) {
   if (m->n_fns < 2) return BROKEN("the module has no function");
+  for (size_t i = 1; i < m->n_params; i++)
+    MOEC_TRY(moec_context(check_param(m, &m->params[i]), "parameter @\"%s\"", moec_sym_str(m, m->params[i].name)));
   for (size_t i = 1; i < m->n_fns; i++)
     MOEC_TRY(moec_context(check_graph(m->fns[i]), "function @\"%s\"", moec_sym_str(m, m->fns[i]->name)));
   return check_recursion(m);
