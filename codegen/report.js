@@ -67,7 +67,7 @@ function header() {
     h('div.facts', {},
       fact(...human(p.elements).split(' '), 'parameters in ' + bytes(p.bytes)),
       moe.length ? fact(...human(p.active).split(' '), 'active a token, ' + pct(p.elements ? p.active / p.elements : 0)) : null,
-      fact(String(R.sequence.length), R.sequence.length === 1 ? 'block' : 'blocks', `of ${many(t.functions, 'distinct half')}`),
+      fact(String(R.sequence.length), R.sequence.length === 1 ? 'block' : 'blocks', `of ${many(t.functions, 'distinct half', 'distinct halves')}`),
       moe.length ? fact(String(moe.length), 'MoE', same ? `layers of ${moe[0].experts} experts, ${moe[0].k} a token` : 'layers') : null,
       fact(String(t.kernels), 'kernels', `compiled, ${t.kernel_launches.toLocaleString('en')} launches a step`),
       fact(...human(t.flops.value, 'FLOP').split(' '), 'a step' + (at ? ' at ' + at : '')),
@@ -126,11 +126,11 @@ function legend(s) {
   return h('div.legend', {}, keys, h('span.order', {}, order()));
 }
 function shares() {
-  const rows = [['FLOP', f => val(f.flops) * f.calls, human], ['memory traffic', f => val(f.bytes) * f.calls, bytes], ['parameters', f => f.parameters.elements * f.calls, human]];
+  const rows = [['operations', f => val(f.flops) * f.calls, v => human(v, 'FLOP')], ['memory traffic', f => val(f.bytes) * f.calls, bytes], ['parameters', f => f.parameters.elements * f.calls, human]];
   return h('div.shares', {}, rows.map(([name, get, show]) => {
     const parts = FN.map(get), sum = parts.reduce((a, b) => a + b, 0);
     const bar = parts.map((x, i) => x > 0 && h('span', { style: { ...tone(i), flex: x / sum }, title: `${FN[i].name}: ${show(x)}, ${pct(x / sum)}` }));
-    return [h('span', {}, name), h('div.bar', { role: 'img', 'aria-label': parts.map((x, i) => `${FN[i].name} ${pct(sum ? x / sum : 0)}`).join(', ') }, bar), h('b', {}, show(sum))];
+    return [h('span', {}, name), h('b', {}, show(sum)), h('div.bar', { role: 'img', 'aria-label': parts.map((x, i) => `${FN[i].name} ${pct(sum ? x / sum : 0)}`).join(', ') }, bar)];
   }));
 }
 function blocks() {

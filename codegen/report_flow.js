@@ -27,7 +27,7 @@ function ranks(f) {
 // ---- cards --------------------------------------------------------------------------------
 function cost(o, most) {
   const bar = (cls, x, of) => h('u' + cls, {}, h('s', { style: { width: (of ? Math.max(2, 100 * x / of) : 0) + '%' } }));
-  return h('span.cost', {}, h('span', {}, human(val(o.flops)) + ' FLOP'), h('span', {}, bytes(val(o.bytes))),
+  return h('span.cost', {}, h('span', {}, human(val(o.flops), 'FLOP')), h('span', {}, bytes(val(o.bytes))),
     bar('', val(o.flops), most.flops), bar('.mem', val(o.bytes), most.bytes));
 }
 // What a query (row) sees of the keys (columns).
@@ -59,7 +59,7 @@ function card(f, i, most, look) {
 function expertDots(e) {
   const shown = Math.min(e.experts, 256), picked = new Set();
   for (let k = 0; k < e.k; k++) picked.add(Math.floor((k * 0.618034 % 1) * shown)); // any k of them
-  return h('div.dots', { role: 'img', 'aria-label': `${e.experts} experts, ${e.k} a token` }, Array.from({ length: shown }, (_, i) => h(picked.has(i) ? 'i.on' : 'i', {})));
+  return h('div.dots', { role: 'img', 'aria-label': `${e.experts} experts, ${e.k} a token` }, Array.from({ length: shown }, (_, i) => h(picked.has(i) ? 'i.picked' : 'i', {})));
 }
 function expertCard(f, i, most, look) {
   const e = f.regions[i].expert, r = f.regions[i];
@@ -157,8 +157,8 @@ function functionPanel(index) {
   put(flow, [svg('svg', { class: 'wires', 'aria-hidden': 'true' }), end(f.kind === 'main' ? 'inputs of the model' : 'residual stream', -1),
     rows.map(row => h('div.rank', {}, cells(f, row, most, look))), end(f.kind === 'main' ? 'outputs of the model' : 'residual stream, to the next half-block')]);
   return h('article.fn.panel', { id: 'fn' + index, style: tone(index), 'data-fn': index }, h('header', {}, h('h3', {}, index ? f.name : 'main: around the blocks', f.calls > 1 && h('span.times', {}, '\u00d7' + f.calls)),
-    h('span.meta', {}, h('span', {}, human(val(f.flops)) + ' FLOP'), h('span', {}, bytes(val(f.bytes))), f.parameters.count > 0 && h('span', {}, human(f.parameters.elements) + ' parameters'), h('code', { title: 'structural hash' }, f.hash))),
-    h('div.body', {}, flow, h('aside.look', { 'aria-label': 'Details of ' + f.name }, inner)));
+    h('span.meta', {}, h('span', {}, human(val(f.flops), 'FLOP')), h('span', {}, bytes(val(f.bytes))), f.parameters.count > 0 && h('span', {}, human(f.parameters.elements) + ' parameters'), h('code', { title: 'structural hash' }, f.hash))),
+    h('div.body', {}, f.regions.length > 80 ? h('div.long', { tabindex: 0 }, flow) : flow, h('aside.look', { 'aria-label': 'Details of ' + f.name }, inner)));
 }
 function cells(f, row, most, look) {
   const calls = row.filter(i => f.regions[i].kind === 'call');
@@ -178,16 +178,19 @@ function place(flow, f, r, end) {
   let e = flow.querySelector(`[data-r="${r < 0 ? end : r}"]`);
   if (!e && r >= 0 && f.regions[r].kind === 'call') e = flow.querySelector('.calls');
   if (!e) return null;
-  const box = (e.closest('.expert') || e).getBoundingClientRect(), o = flow.getBoundingClientRect();
-  return { left: box.left - o.left, right: box.right - o.left, x: (box.left + box.right) / 2 - o.left, top: box.top - o.top, bottom: box.bottom - o.top, low: e.closest('.cell').getBoundingClientRect().bottom - o.top, row: e.closest('.rank') };
+  const o = flow.getBoundingClientRect(), row = e.closest('.rank'), cell = e.closest('.cell').getBoundingClientRect(), rows = row.getBoundingClientRect();
+  const box = (e.closest('.expert') || e).getBoundingClientRect();
+  return { x: (box.left + box.right) / 2 - o.left, top: box.top - o.top, bottom: box.bottom - o.top, low: cell.bottom - o.top, row, rowTop: rows.top - o.top, rowBottom: rows.bottom - o.top };
 }
 function wire(a, b, lane) {
+  const down = `M${a.x} ${a.bottom} V${a.low}`;
   if (a.row.nextElementSibling === b.row) { // straight down, around nothing
     const mid = Math.max(10, (b.top - a.low) / 2);
-    return `M${a.x} ${a.bottom} V${a.low} C${a.x} ${a.low + mid} ${b.x} ${b.top - mid} ${b.x} ${b.top}`;
+    return `${down} C${a.x} ${a.low + mid} ${b.x} ${b.top - mid} ${b.x} ${b.top}`;
   }
-  const x = 8 + lane * 6, y0 = (a.top + a.bottom) / 2, y1 = (b.top + b.bottom) / 2; // along the margin
-  return `M${a.left} ${y0} C${x + 2} ${y0} ${x} ${y0 + 4} ${x} ${y0 + 18} L${x} ${y1 - 18} C${x} ${y1 - 4} ${x + 2} ${y1} ${b.left} ${y1}`;
+  // through the gap below, along the margin, through the gap above the target
+  const x = 9 + lane * 6, y0 = a.rowBottom + 5 + lane * 2, y1 = b.rowTop - 11 + lane * 1.5, r = 7;
+  return `${down} V${y0 - r} Q${a.x} ${y0} ${a.x - r} ${y0} H${x + r} Q${x} ${y0} ${x} ${y0 + r} V${y1 - r} Q${x} ${y1} ${x + r} ${y1} H${b.x - r} Q${b.x} ${y1} ${b.x} ${Math.min(y1 + r, b.top)} V${b.top}`;
 }
 function drawWires() {
   document.querySelectorAll('.fn').forEach(panel => {
@@ -203,7 +206,7 @@ function drawWires() {
       if (!lanes.has(c.from)) lanes.set(c.from, lanes.size % 4);
       const p = svg('path', { d: wire(a, b, lanes.get(c.from)), 'data-wire': `${c.from} ${c.to}` });
       if (lit.includes(p.dataset.wire)) p.classList.add('on');
-      box.append(p, svg('circle', { class: 'dot', cx: a.row.nextElementSibling === b.row ? b.x : b.left, cy: a.row.nextElementSibling === b.row ? b.top : (b.top + b.bottom) / 2, r: 2.6 }));
+      box.append(p, svg('circle', { class: 'dot', cx: b.x, cy: b.top, r: 2.6 }));
     }
   });
 }

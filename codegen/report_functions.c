@@ -81,7 +81,9 @@ static json_t *region_json(const report *r, const report_fn *f, uint32_t index) 
 static json_t *counts_json(const report_fn *f) {
   int64_t n[REPORT_KIND_COUNT] = {0}, views = 0, leaves = 0;
   for (uint32_t i = 0; i < f->n_regions; i++) n[f->regions[i].kind]++;
+  n[REPORT_KERNEL] = -n[REPORT_ATTENTION]; /* kernels inside expert regions count too */
   for (uint32_t i = 1; i < f->g->n_nodes; i++) {
+    n[REPORT_KERNEL] += f->g->nodes[i].op == MOEC_OP_FUSED;
     views += f->g->nodes[i].op == MOEC_OP_RESHAPE;
     leaves += moec_op_cls(f->g->nodes[i].op) == MOEC_CLASS_LEAF;
   }

@@ -17,6 +17,8 @@ void moec_report_clean(moec_buf *b, const char *s, size_t most);
 void moec_report_wrap(moec_buf *b, const char *s, size_t indent);
 void moec_report_range(moec_buf *b, int64_t first, int64_t last, size_t column); /* "0-47", "-" for -1; then pads */
 
+void moec_report_many(moec_buf *b, int64_t n, const char *one); /* "1 call", "2 calls" */
+
 /* codegen/report_text_fn.c: one function with its regions and cuts. */
 void moec_report_text_function(const json_t *root, const json_t *fn, moec_buf *b);
 

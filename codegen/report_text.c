@@ -45,14 +45,20 @@ static void draw_sizes(const json_t *root, moec_buf *b) {
 
 static void draw_totals(const json_t *root, moec_buf *b) {
   const json_t *t = json_object_get(root, "totals");
+  static const struct { const char *key, *one, *before; } counts[] = {{"kernel_launches", "kernel call", ""}, {"gemms", "GEMM", ", "},
+      {"expert_regions", "expert region", ", "}, {"library_steps", "other library step", ", "}};
   moec_report_label(b, "compiled");
-  moec_buf_printf(b, "%lld kernels, %lld functions called %lld times", (long long)moec_report_int(t, "kernels"),
-                  (long long)moec_report_int(t, "functions"), (long long)moec_report_int(t, "calls"));
+  moec_report_many(b, moec_report_int(t, "kernels"), "kernel");
+  moec_buf_puts(b, ", ");
+  moec_report_many(b, moec_report_int(t, "functions"), "function");
+  moec_buf_puts(b, " called ");
+  moec_report_many(b, moec_report_int(t, "calls"), "time");
   moec_report_end_line(b);
   moec_report_label(b, "a step");
-  moec_buf_printf(b, "%lld kernel launches, %lld GEMMs, %lld expert regions, %lld other library steps",
-                  (long long)moec_report_int(t, "kernel_launches"), (long long)moec_report_int(t, "gemms"),
-                  (long long)moec_report_int(t, "expert_regions"), (long long)moec_report_int(t, "library_steps"));
+  for (size_t i = 0; i < 4; i++) {
+    moec_buf_puts(b, counts[i].before);
+    moec_report_many(b, moec_report_int(t, counts[i].key), counts[i].one);
+  }
   moec_report_end_line(b);
   moec_report_label(b, "");
   moec_report_human(b, moec_report_value(t, "flops"), "FLOP");

@@ -179,7 +179,10 @@ static size_t draw_calls(const json_t *root, const json_t *regions, size_t i, mo
   else
     moec_buf_printf(b, "  r%zu-r%zu", first, i - 1);
   moec_report_pad(b, TITLE);
-  moec_buf_printf(b, "%zu calls in %zu decoder blocks\n", i - first, json_array_size(json_object_get(root, "sequence")));
+  moec_report_many(b, (int64_t)(i - first), "call");
+  moec_buf_puts(b, " in ");
+  moec_report_many(b, (int64_t)json_array_size(json_object_get(root, "sequence")), "decoder block");
+  moec_report_end_line(b);
   return i;
 }
 
