@@ -234,7 +234,7 @@ static void do_constant_of_shape(content_node *c) {
   int64_t n;
   moec_tensor t;
   if (c->in[0].n != 1 || !constant(c, 0, 0, &n) || n < 0 || n > 64 || !a || !a->t) return;
-  moec_status *s = moec_onnx_tensor(c->m, a->t, &t);
+  moec_status *s = moec_onnx_tensor(c->n->x, a->t, &t, NULL);
   bool good = !s && moec_tensor_numel(&t) == 1 && !moec_dtype_is_float(t.dtype);
   moec_status_free(s);
   if (!good) return;
@@ -267,7 +267,7 @@ static bool load_operands(content_node *c) {
         return false;
       }
     }
-    if (!e || !e->known) return false;
+    if (!e || !e->known || e->n > MAX_CONTENT) return false;
     c->in[i] = (list){e->rank, e->n, e->content, e->dtype};
   }
   return true;

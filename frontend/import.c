@@ -4,7 +4,7 @@
 
 #include "frontend/import_internal.h"
 
-enum { MAX_CALL_DEPTH = 32, MAX_UNSUPPORTED = 50 };
+enum { MAX_CALL_DEPTH = 32, MAX_UNSUPPORTED = 50, MAX_NODES = 4000000 };
 
 /* ---- operands and results ----------------------------------------------------------------- */
 
@@ -145,24 +145,32 @@ const Onnx__AttributeProto *moec_onnx_attr(const moec_onnx *n, const char *name)
   return NULL;
 }
 
-int64_t moec_attr_int(const moec_onnx *n, const char *name, int64_t dflt) {
+/* Attribute |name| if it is there; one of another type than the operator's is an error. */
+static const Onnx__AttributeProto *attr_of_type(const moec_onnx *n, const char *name, Onnx__AttributeProto__AttributeType type) {
   const Onnx__AttributeProto *a = moec_onnx_attr(n, name);
-  return a && a->has_i ? a->i : dflt;
+  if (!a || a->type == type) return a;
+  moec_b_fail(n->b, moec_error(MOEC_INVALID_MODEL, "attribute \"%s\": expected type %d, got type %d", name, (int)type, (int)a->type));
+  return NULL;
+}
+
+int64_t moec_attr_int(const moec_onnx *n, const char *name, int64_t dflt) {
+  const Onnx__AttributeProto *a = attr_of_type(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
+  return a ? a->i : dflt;
 }
 
 double moec_attr_float(const moec_onnx *n, const char *name, double dflt) {
-  const Onnx__AttributeProto *a = moec_onnx_attr(n, name);
-  return a && a->has_f ? (double)a->f : dflt;
+  const Onnx__AttributeProto *a = attr_of_type(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+  return a ? (double)a->f : dflt;
 }
 
 const char *moec_attr_string(const moec_onnx *n, const char *name, const char *dflt) {
-  const Onnx__AttributeProto *a = moec_onnx_attr(n, name);
-  if (!a || !a->has_s) return dflt;
-  return moec_arena_printf(n->m->arena, "%.*s", (int)(a->s.len < 4096 ? a->s.len : 4096), (const char *)a->s.data);
+  const Onnx__AttributeProto *a = attr_of_type(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+  if (!a) return dflt;
+  return moec_arena_printf(n->m->arena, "%.*s", (int)(a->s.len < 4096 ? a->s.len : 4096), a->s.data ? (const char *)a->s.data : "");
 }
 
 bool moec_attr_ints(const moec_onnx *n, const char *name, moec_ints *out) {
-  const Onnx__AttributeProto *a = moec_onnx_attr(n, name);
+  const Onnx__AttributeProto *a = attr_of_type(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
   *out = (moec_ints){0, NULL};
   if (!a) return false;
   *out = (moec_ints){(uint32_t)a->n_ints, a->ints};
@@ -199,7 +207,9 @@ moec_status *moec_onnx_axes(moec_onnx *n, const char *attr, uint32_t i, uint32_t
 /* ---- rules -------------------------------------------------------------------------------- */
 
 static const moec_import_rule rules[] = {
-#define ONNX(domain, name, since, until, fn, op) {domain, #name, since, until, moec_import_##fn, MOEC_OP_##op},
+#define MANY MOEC_MANY
+#define ONNX(domain, name, since, until, max_in, max_out, fn, op) \
+  {domain, #name, since, until, max_in, max_out, moec_import_##fn, MOEC_OP_##op},
 #include "frontend/onnx_ops.def"
 #undef ONNX
 };
@@ -217,14 +227,9 @@ const moec_import_rule *moec_find_import_rule(const char *domain, const char *na
 
 /* ---- nodes -------------------------------------------------------------------------------- */
 
-static const char *domain_of(const Onnx__NodeProto *p) { return strcmp(p->domain, "ai.onnx") == 0 ? "" : p->domain; }
-
 static int64_t opset_of(const moec_import *x, const char *domain) {
-  for (size_t i = 0; i < x->model->n_opset_import; i++) {
-    const Onnx__OperatorSetIdProto *o = x->model->opset_import[i];
-    const char *d = o->domain && strcmp(o->domain, "ai.onnx") != 0 ? o->domain : "";
-    if (strcmp(d, domain) == 0) return o->version;
-  }
+  for (size_t i = 0; i < x->n_opsets; i++)
+    if (strcmp(moec_onnx_domain(x->opsets[i]->domain), domain) == 0) return x->opsets[i]->version;
   return 1; /* contrib domains are often not declared */
 }
 
@@ -315,19 +320,48 @@ static bool poisoned(const moec_onnx *n) {
   return false;
 }
 
+static moec_status *check_arity(moec_onnx *n, const moec_import_rule *rule) {
+  size_t in = n->p->n_input, out = n->p->n_output;
+  if (rule->max_in != MOEC_MANY && in > rule->max_in)
+    return moec_onnx_bad(n, "expected at most %d operand%s, got %zu", rule->max_in, rule->max_in == 1 ? "" : "s", in);
+  if (rule->max_out != MOEC_MANY && out > rule->max_out)
+    return moec_onnx_bad(n, "expected at most %d result%s, got %zu", rule->max_out, rule->max_out == 1 ? "" : "s", out);
+  return NULL;
+}
+
+moec_status *moec_check_countable(moec_module *m, moec_type t) {
+  moec_type_info info = moec_type_get(m, t);
+  moec_dim one = moec_dim_const(m, 1), bytes = moec_dim_const(m, (int64_t)moec_dtype_get(info.dtype)->bytes);
+  for (uint32_t i = 0; i < info.rank; i++) /* a size of 0 must not hide an overflow of the others */
+    bytes = moec_dim_mul(m, bytes, moec_dim_is(m, info.dims[i], 0) ? one : info.dims[i]);
+  return bytes.i ? NULL : moec_error(MOEC_INVALID_MODEL, "expected a tensor of less than 2^63 bytes");
+}
+
+static moec_status *check_results(const moec_onnx *n) {
+  for (size_t i = 0; i < n->p->n_output; i++) {
+    const moec_entry *e = *n->p->output[i] ? moec_scope_find(n->x->scope, n->p->output[i]) : NULL;
+    if (e && e->v.i) MOEC_TRY(moec_check_countable(n->m, moec_value_get(n->b->g, e->v)->type));
+  }
+  return NULL;
+}
+
 static moec_status *dispatch(moec_onnx *n) {
   const Onnx__FunctionProto *f = find_function(n->x, n->p);
   if (f) return inline_function(n, f);
   bool known_name, done = false;
-  const moec_import_rule *rule = moec_find_import_rule(domain_of(n->p), n->p->op_type, n->opset, &known_name);
+  const moec_import_rule *rule = moec_find_import_rule(moec_onnx_domain(n->p->domain), n->p->op_type, n->opset, &known_name);
   if (!rule) return moec_onnx_unsupported(n, known_name ? "not in this opset version" : "unknown operator");
+  MOEC_TRY(check_arity(n, rule));
   n->op = rule->op;
   MOEC_TRY(moec_import_content(n, &done));
-  return done ? NULL : rule->fn(n);
+  if (!done) MOEC_TRY(rule->fn(n));
+  MOEC_TRY(moec_builder_end(n->b)); /* attributes of a wrong type, say */
+  return check_results(n);
 }
 
 static moec_status *import_node(moec_import *x, size_t index, const Onnx__NodeProto *p) {
-  const char *domain = domain_of(p);
+  const char *domain = moec_onnx_domain(p->domain);
+  if (++x->n_nodes > MAX_NODES) return moec_error(MOEC_INVALID_MODEL, "more than %d nodes, local functions counted once a call", MAX_NODES);
   moec_onnx n = {.x = x, .p = p, .b = &x->b, .m = x->m, .opset = opset_of(x, domain)};
   n.what = moec_arena_printf(x->m->arena, "node %zu \"%s\" (%s%s%s-%lld)", index, p->name, domain, *domain ? "::" : "", p->op_type,
                              (long long)n.opset);

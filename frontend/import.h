@@ -8,6 +8,7 @@
 #define MOEC_FRONTEND_IMPORT_H
 
 #include "frontend/frontend.h"
+#include "frontend/torch_meta.h"
 #include "ir/builder.h"
 #include "onnx.pb-c.h"
 
@@ -19,6 +20,8 @@ typedef struct moec_entry {
   moec_value v;                     /* {0}: not made yet */
   const Onnx__TensorProto *tensor;  /* an initializer */
   size_t initializer;               /* its index + 1 in the main graph, 0: elsewhere */
+  moec_torch_kind torch;            /* what torch calls it */
+  bool listed;                      /* also a graph input */
   bool known;                       /* content is valid */
   uint32_t rank, n;                 /* of the content: rank 0 or 1, n elements */
   const moec_dim *content;
@@ -50,6 +53,7 @@ typedef moec_status *(*moec_import_fn)(moec_onnx *n);
 typedef struct moec_import_rule {
   const char *domain, *name;
   int since, until; /* opset versions this importer knows, inclusive */
+  uint16_t max_in, max_out; /* MOEC_MANY: no limit */
   moec_import_fn fn;
   moec_op op;
 } moec_import_rule;
@@ -88,16 +92,23 @@ moec_status *moec_onnx_axis(moec_onnx *n, int64_t axis, uint32_t rank, uint32_t 
 /* Sorted axes from attribute or operand |i|; n = 0 with *given false when there are none. */
 moec_status *moec_onnx_axes(moec_onnx *n, const char *attr, uint32_t i, uint32_t rank, moec_ints *out, bool *given) MOEC_MUST_USE;
 
-/* A tensor's element type, checked shape and bytes. Typed fields are packed into the arena, raw ones point
- * into the message. External data is for initializers only. */
-moec_status *moec_onnx_tensor(moec_module *m, const Onnx__TensorProto *t, moec_tensor *out) MOEC_MUST_USE;
+/* Where in a file the bytes of a tensor are. */
+typedef struct moec_place {
+  uint32_t file; /* of the module's files; UINT32_MAX: in none */
+  uint64_t offset;
+} moec_place;
+
+/* A tensor's element type, checked shape and bytes. |out->data| is to be read only: raw bytes are those of the message,
+ * external ones those of the mapping, wherever they begin; typed fields are packed into the arena. |place| may be
+ * NULL; it tells of external data only. */
+moec_status *moec_onnx_tensor(moec_import *x, const Onnx__TensorProto *t, moec_tensor *out, moec_place *place) MOEC_MUST_USE;
 moec_value moec_onnx_const(moec_onnx *n, const Onnx__TensorProto *t);
 
 /* Nodes that only compute sizes: *done when the result's content was found (frontend/content.c). */
 moec_status *moec_import_content(moec_onnx *n, bool *done) MOEC_MUST_USE;
 
 #define IMPORTER(name) moec_status *moec_import_##name(moec_onnx *n)
-#define ONNX(domain, name, since, until, fn, op) moec_status *moec_import_##fn(moec_onnx *n);
+#define ONNX(domain, name, since, until, max_in, max_out, fn, op) moec_status *moec_import_##fn(moec_onnx *n);
 #include "frontend/onnx_ops.def"
 #undef ONNX
 

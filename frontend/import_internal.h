@@ -11,13 +11,30 @@ struct moec_import {
   const moec_import_options *options;
   const char *dir;              /* of external data; NULL: none allowed */
   const Onnx__ModelProto *model;
+  Onnx__OperatorSetIdProto **opsets; /* of the graph or function being imported */
+  size_t n_opsets;
   moec_prescan scan;
   uint32_t model_file;          /* index of the model's own mapping in m->files */
   moec_scope *scope;            /* of the graph or function being imported */
   int depth;                    /* of local function calls */
+  size_t n_nodes;               /* imported so far, those of functions once a call */
   moec_buf unsupported;         /* messages so far */
   size_t n_unsupported;
 };
+
+/* frontend/check.c: what must hold of a model before its nodes are looked at; fills in what protobuf leaves out. */
+moec_status *moec_check_model(Onnx__ModelProto *p) MOEC_MUST_USE;
+const char *moec_onnx_domain(const char *domain); /* "" for "ai.onnx" and for none */
+
+/* frontend/graph.c: the model's graph becomes function 1. */
+moec_status *moec_import_main(moec_import *x) MOEC_MUST_USE;
+
+/* frontend/import.c: types that hold 2^63 elements or more are refused. */
+moec_status *moec_check_countable(moec_module *m, moec_type t) MOEC_MUST_USE;
+
+/* frontend/external.c: the file and offset of a tensor's |bytes| of external data. */
+moec_status *moec_external_data(moec_import *x, const Onnx__TensorProto *t, size_t bytes, uint32_t *file,
+                                uint64_t *offset) MOEC_MUST_USE;
 
 /* frontend/initializer.c: the value of an initializer, made on first use. */
 moec_status *moec_make_initializer(moec_import *x, moec_entry *e) MOEC_MUST_USE;

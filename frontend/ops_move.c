@@ -1,7 +1,8 @@
 /* Importers: movement. Targets of reshape, expand and slice are dims by now. */
+#include <stdlib.h>
 #include <string.h>
 
-#include "frontend/import.h"
+#include "frontend/ops.h"
 
 /* Operand 0 with its type; an error when it could not be made. */
 static moec_status *operand(moec_onnx *n, moec_value *x, moec_type_info *t) {
@@ -159,31 +160,43 @@ IMPORTER(tile) {
 
 /* ---- Slice -------------------------------------------------------------------------------- */
 
-/* A bound counted from the start and clamped to 0..size. Sizes are taken to be at least 1 in proofs; where
- * that was needed, it becomes a constraint, so a size of 0 is refused rather than misread. */
+/* The bound |v| where |low| <= v <= |high| is wanted. Sizes are taken to be at least 1 in proofs; where that was needed,
+ * it becomes a constraint, so a size of 0 is refused rather than misread. */
+static moec_dim clamp_up(moec_onnx *n, moec_dim v, moec_dim high) {
+  moec_module *m = n->m;
+  moec_dim least = moec_dim_min(m, v, high), room = moec_dim_sub(m, high, v);
+  if (moec_dim_eq(least, v) || !moec_dim_is_positive(m, moec_dim_add(m, room, moec_dim_const(m, 1)))) return least;
+  moec_constrain_equal(m, least, v, moec_sym_str(m, n->b->g->loc), "slice: bounds must lie inside");
+  return v;
+}
+
+static moec_dim clamp_down(moec_onnx *n, moec_dim v) {
+  moec_module *m = n->m;
+  moec_dim most = moec_dim_max(m, v, moec_dim_const(m, 0));
+  if (moec_dim_eq(most, v) || !moec_dim_is_positive(m, moec_dim_add(m, v, moec_dim_const(m, 1)))) return most;
+  moec_constrain_equal(m, most, v, moec_sym_str(m, n->b->g->loc), "slice: bounds must lie inside");
+  return v;
+}
+
+/* A bound counted from the start and clamped to 0..size. Symbolic bounds that are negative for some sizes only have no
+ * one meaning: those sizes are refused. */
 static moec_dim bound(moec_onnx *n, moec_dim v, moec_dim size) {
   moec_module *m = n->m;
-  moec_dim one = moec_dim_const(m, 1), zero = moec_dim_const(m, 0);
-  int64_t c;
-  if (moec_dim_is_const(m, v, &c)) {
-    if (c >= INT32_MAX) return size;
-    if (c <= INT32_MIN) return zero;
-    if (c < 0) {
-      v = moec_dim_add(m, size, v);
-      moec_dim low = moec_dim_max(m, v, zero);
-      if (!moec_dim_eq(low, v) && moec_dim_is_positive(m, moec_dim_add(m, v, one))) {
-        moec_constrain_equal(m, low, v, moec_sym_str(m, n->b->g->loc), "slice: bounds must lie inside");
-        return v;
-      }
-      return low;
-    }
+  moec_dim zero = moec_dim_const(m, 0);
+  int64_t c, s;
+  bool constant = moec_dim_is_const(m, v, &c);
+  if (constant && moec_dim_is_const(m, size, &s)) {
+    if (c < 0) c = c < -s ? 0 : c + s;
+    return moec_dim_const(m, c > s ? s : c);
   }
-  moec_dim high = moec_dim_min(m, v, size);
-  if (!moec_dim_eq(high, v) && moec_dim_is_positive(m, moec_dim_add(m, moec_dim_sub(m, size, v), one))) {
-    moec_constrain_equal(m, high, v, moec_sym_str(m, n->b->g->loc), "slice: bounds must lie inside");
-    return v;
+  if (constant && c >= INT32_MAX) return size;
+  if (constant && c <= -INT32_MAX) return zero;
+  if (constant ? c < 0 : moec_dim_is_positive(m, moec_dim_sub(m, zero, v))) return clamp_down(n, clamp_up(n, moec_dim_add(m, size, v), size));
+  if (!moec_dim_is_nonneg(m, v)) {
+    moec_dim inside = moec_dim_max(m, v, zero);
+    moec_constrain_equal(m, inside, v, moec_sym_str(m, n->b->g->loc), "slice: a bound must be negative for all sizes or for none");
   }
-  return high;
+  return clamp_up(n, v, size);
 }
 
 typedef struct slicing {
@@ -199,11 +212,12 @@ static moec_status *slice_axis(moec_onnx *n, slicing *s, uint32_t axis, moec_dim
   if (step < 0) { /* from the end: the same slice of the reversed axis */
     int64_t a, b, d;
     if (!moec_dim_is_const(m, start, &a) || !moec_dim_is_const(m, end, &b)) return moec_onnx_unsupported(n, "a negative step with ends that are not constant");
-    bool whole = (a == -1 || a >= INT32_MAX) && b <= INT32_MIN;
+    if (step < -INT32_MAX) step = -INT32_MAX; /* one element either way */
+    bool whole = (a == -1 || a >= INT32_MAX) && b <= -INT32_MAX;
     if (!whole) {
       if (!moec_dim_is_const(m, size, &d)) return moec_onnx_unsupported(n, "a negative step on an axis of symbolic size");
-      a = a < 0 ? a + d : a, b = b < 0 && b > INT32_MIN ? b + d : b;
-      a = a >= d ? d - 1 : a < -1 ? -1 : a, b = b < -1 ? -1 : b >= d ? d - 1 : b;
+      a = a < 0 ? (a < -d ? -1 : a + d) : a, b = b < 0 ? (b < -d ? -1 : b + d) : b;
+      a = a >= d ? d - 1 : a, b = b >= d ? d - 1 : b;
       start = moec_dim_const(m, d - 1 - a), end = moec_dim_const(m, d - 1 - b);
     } else {
       start = zero, end = size;
@@ -220,10 +234,9 @@ static moec_status *slice_axis(moec_onnx *n, slicing *s, uint32_t axis, moec_dim
   return s->size[axis].i ? NULL : moec_onnx_unsupported(n, "the size of axis %u cannot be found", axis);
 }
 
-static int by_axis(const slicing *s) { /* reversed axes must ascend */
-  for (uint32_t i = 1; i < s->n_reversed; i++)
-    if (s->reversed[i] <= s->reversed[i - 1]) return 0;
-  return 1;
+static int by_value(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
 }
 
 /* Operands of opset 10 and later, attributes before. */
@@ -267,8 +280,8 @@ IMPORTER(slice) {
     seen |= 1u << axis;
     MOEC_TRY(slice_axis(n, &s, axis, starts.v[i], ends.v[i], steps.n ? steps.v[i] : 1));
   }
-  if (s.n_reversed && !by_axis(&s)) return moec_onnx_unsupported(n, "negative steps on axes that do not ascend");
   if (s.n_reversed) {
+    qsort(s.reversed, s.n_reversed, sizeof *s.reversed, by_value); /* axes of the op ascend */
     moec_attrs_REVERSE r = {.axes = {s.n_reversed, s.reversed}};
     x = moec_b_op(n->b, MOEC_OP_REVERSE, &r, 1, &x, 1);
   }
@@ -281,29 +294,60 @@ IMPORTER(slice) {
 
 /* ---- Pad, Concat, Split ------------------------------------------------------------------- */
 
+/* How much to put before and behind each axis; axes are named by operand 3 since opset 18. */
+static moec_status *read_pads(moec_onnx *n, uint32_t rank, moec_dim *lo, moec_dim *hi) {
+  moec_ints list, axes = {0, NULL};
+  moec_dims pads;
+  bool named = n->opset >= 18 && moec_onnx_has(n, 3);
+  if (moec_attr_ints(n, n->opset < 2 ? "paddings" : "pads", &list)) {
+    moec_dim *v = MOEC_NEW_ARRAY(n->m->arena, moec_dim, list.n + 1);
+    for (uint32_t i = 0; i < list.n; i++) v[i] = moec_dim_const(n->m, list.v[i]);
+    pads = (moec_dims){list.n, v};
+  } else {
+    MOEC_TRY(moec_onnx_content(n, 1, &pads));
+  }
+  if (named) MOEC_TRY(moec_onnx_ints(n, 3, &axes));
+  uint32_t count = named ? axes.n : rank, axis, seen = 0;
+  if (pads.n != 2 * (uint64_t)count) return moec_onnx_bad(n, "pads: expected %u entries, got %u", 2 * count, pads.n);
+  for (uint32_t i = 0; i < rank; i++) lo[i] = hi[i] = moec_dim_const(n->m, 0);
+  for (uint32_t i = 0; i < count; i++) {
+    MOEC_TRY(moec_onnx_axis(n, named ? axes.v[i] : (int64_t)i, rank, &axis));
+    if (seen >> axis & 1) return moec_onnx_bad(n, "axis %u stands twice", axis);
+    seen |= 1u << axis;
+    lo[axis] = pads.v[i], hi[axis] = pads.v[i + count];
+  }
+  return NULL;
+}
+
+/* The constant |pad| of an end: what it cuts, 0 when it doesn't; the rest stays in *pad. Symbolic ones must not cut. */
+static moec_status *take_cut(moec_onnx *n, moec_dim *pad, moec_dim *cut) {
+  moec_dim zero = moec_dim_const(n->m, 0);
+  int64_t v;
+  *cut = zero;
+  if (moec_dim_is_const(n->m, *pad, &v)) {
+    if (v < -INT32_MAX) return moec_onnx_bad(n, "pads: %lld cuts more than any axis has", (long long)v);
+    if (v < 0) *cut = moec_dim_const(n->m, -v), *pad = zero;
+  } else if (!moec_dim_is_nonneg(n->m, *pad)) {
+    moec_dim most = moec_dim_max(n->m, *pad, zero);
+    moec_constrain_equal(n->m, most, *pad, moec_sym_str(n->m, n->b->g->loc), "pad: symbolic pads must not be negative");
+  }
+  return NULL;
+}
+
 IMPORTER(pad) {
   moec_value x, v;
   moec_type_info t;
-  moec_ints pads, axes;
-  bool given = false;
+  moec_dim lo[MOEC_MAX_RANK], hi[MOEC_MAX_RANK], cut[2];
   MOEC_TRY(operand(n, &x, &t));
   if (strcmp(moec_attr_string(n, "mode", "constant"), "constant") != 0) return moec_onnx_unsupported(n, "mode other than constant");
-  if (!moec_attr_ints(n, "pads", &pads)) MOEC_TRY(moec_onnx_ints(n, 1, &pads));
-  if (n->opset >= 18 && moec_onnx_has(n, 3)) MOEC_TRY(moec_onnx_axes(n, "axes", 3, t.rank, &axes, &given));
-  uint32_t count = given ? axes.n : t.rank;
-  if (pads.n != 2 * count) return moec_onnx_bad(n, "pads: expected %u entries, got %u", 2 * count, pads.n);
-  moec_dim lo[MOEC_MAX_RANK], hi[MOEC_MAX_RANK];
-  for (uint32_t i = 0; i < t.rank; i++) lo[i] = hi[i] = moec_dim_const(n->m, 0);
-  for (uint32_t i = 0; i < count; i++) {
-    uint32_t axis = given ? (uint32_t)axes.v[i] : i;
-    int64_t before = pads.v[i], after = pads.v[i + count];
-    if (before < 0 || after < 0) { /* cuts */
-      int64_t cut_lo = before < 0 ? -before : 0, cut_hi = after < 0 ? -after : 0;
-      moec_dim size = moec_dim_sub(n->m, moec_b_dim(n->b, x, axis), moec_dim_const(n->m, cut_lo + cut_hi));
-      x = moec_b_slice(n->b, x, axis, moec_dim_const(n->m, cut_lo), size);
-    }
-    lo[axis] = moec_dim_const(n->m, before > 0 ? before : 0);
-    hi[axis] = moec_dim_const(n->m, after > 0 ? after : 0);
+  MOEC_TRY(read_pads(n, t.rank, lo, hi));
+  for (uint32_t i = 0; i < t.rank; i++) {
+    MOEC_TRY(take_cut(n, &lo[i], &cut[0]));
+    MOEC_TRY(take_cut(n, &hi[i], &cut[1]));
+    if (moec_dim_is(n->m, cut[0], 0) && moec_dim_is(n->m, cut[1], 0)) continue;
+    moec_dim size = moec_dim_sub(n->m, moec_b_dim(n->b, x, i), moec_dim_add(n->m, cut[0], cut[1]));
+    x = moec_b_slice(n->b, x, i, cut[0], size);
+    MOEC_TRY(moec_builder_end(n->b));
   }
   if (moec_onnx_has(n, 2)) v = moec_b_reshape(n->b, moec_onnx_in(n, 2), 0, NULL);
   else if (moec_dtype_is_float(t.dtype)) v = moec_b_scalar_f(n->b, t.dtype, moec_attr_float(n, "value", 0));
@@ -326,13 +370,18 @@ IMPORTER(concat) {
     moec_type_info t = moec_b_ty(n->b, in[i]);
     if (t.rank != first.rank) return moec_onnx_bad(n, "operand %u: expected rank %u, got %u", i, first.rank, t.rank);
     moec_dim dims[MOEC_MAX_RANK];
-    for (uint32_t j = 0; j < t.rank; j++) dims[j] = j == axis ? t.dims[j] : first.dims[j];
+    for (uint32_t j = 0; j < t.rank; j++) {
+      dims[j] = j == axis ? t.dims[j] : first.dims[j];
+      moec_same_size(n, t.dims[j], dims[j], "concat: sizes of the other axes must be equal");
+    }
     if (moec_dim_is(n->m, t.dims[axis], 0) && count > 1) continue; /* nothing to join */
     in[k++] = moec_b_reshape(n->b, in[i], t.rank, dims);
   }
   if (k == 0) k = 1;
   return moec_onnx_result(n, moec_b_concat(n->b, k, in, axis));
 }
+
+enum { MAX_PARTS = 65536 };
 
 /* Sizes of the parts along |axis|. */
 static moec_status *split_sizes(moec_onnx *n, moec_dim size, uint32_t operand_index, uint32_t parts, moec_dim *out) {
@@ -363,8 +412,8 @@ IMPORTER(split) {
   uint32_t axis, parts = (uint32_t)n->p->n_output;
   MOEC_TRY(operand(n, &x, &t));
   MOEC_TRY(moec_onnx_axis(n, moec_attr_int(n, "axis", 0), t.rank, &axis));
+  if (parts == 0 || n->p->n_output > MAX_PARTS) return moec_onnx_bad(n, "expected 1 to %d results, got %zu", MAX_PARTS, n->p->n_output);
   moec_dim *sizes = MOEC_NEW_ARRAY(n->m->arena, moec_dim, parts + 1), at = moec_dim_const(n->m, 0);
-  if (parts == 0) return moec_onnx_bad(n, "expected results");
   MOEC_TRY(split_sizes(n, t.dims[axis], 1, parts, sizes));
   for (uint32_t i = 0; i < parts; i++) {
     moec_onnx_out(n, i, moec_b_slice(n->b, x, axis, at, sizes[i]));
@@ -398,7 +447,7 @@ IMPORTER(split_to_sequence) {
   size_t count = 0, cap = 0;
   for (int64_t at = 0; at < total;) {
     int64_t size = chunk ? chunk : count < sizes.n ? sizes.v[count] : 0;
-    if (size <= 0 || count > 100000) return moec_onnx_bad(n, "split: sizes do not add up to %lld", (long long)total);
+    if (size <= 0 || count == MAX_PARTS) return moec_onnx_bad(n, "split: expected at most %d sizes that add up to %lld", MAX_PARTS, (long long)total);
     if (size > total - at) size = total - at;
     moec_value part = moec_b_slice(n->b, x, axis, moec_dim_const(n->m, at), moec_dim_const(n->m, size));
     if (!keep) part = moec_b_squeeze(n->b, part, axis);
@@ -406,7 +455,7 @@ IMPORTER(split_to_sequence) {
     at += size;
   }
   MOEC_TRY(moec_builder_end(n->b));
-  if (n->p->n_output < 1) return NULL;
+  if (n->p->n_output < 1 || !n->p->output[0][0]) return NULL;
   moec_onnx_out_content(n, 0, MOEC_I64, 0, 0, NULL);
   moec_entry *out = moec_scope_of(n, n->p->output[0]);
   out->known = false;

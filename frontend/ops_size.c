@@ -82,7 +82,7 @@ IMPORTER(constant) {
   if (strcmp(a->name, "value_floats") == 0) return give_floats(n, 1, a->n_floats, a->floats);
   if (strcmp(a->name, "value") != 0 || !a->t) return moec_onnx_unsupported(n, "attribute \"%s\"", a->name);
   moec_tensor t;
-  MOEC_TRY(moec_onnx_tensor(n->m, a->t, &t));
+  MOEC_TRY(moec_onnx_tensor(n->x, a->t, &t, NULL));
   int64_t count = moec_tensor_numel(&t);
   if (t.rank <= 1 && count <= 256 && !moec_dtype_is_float(t.dtype)) {
     moec_dim d[256];
@@ -123,7 +123,8 @@ static moec_status *int_range(moec_onnx *n, moec_dtype t) {
   MOEC_TRY(moec_onnx_content(n, 0, &start));
   MOEC_TRY(moec_onnx_content(n, 1, &limit));
   MOEC_TRY(moec_onnx_ints(n, 2, &delta));
-  if (start.n != 1 || limit.n != 1 || delta.n != 1 || delta.v[0] == 0) return moec_onnx_bad(n, "expected three scalars and a step that is not 0");
+  if (start.n != 1 || limit.n != 1 || delta.n != 1 || delta.v[0] == 0 || delta.v[0] == INT64_MIN)
+    return moec_onnx_bad(n, "expected three scalars and a step that is not 0");
   moec_dim span = moec_dim_sub(n->m, limit.v[0], start.v[0]), count;
   if (delta.v[0] > 0) count = moec_dim_ceildiv(n->m, span, moec_dim_const(n->m, delta.v[0]));
   else count = moec_dim_ceildiv(n->m, moec_dim_sub(n->m, moec_dim_const(n->m, 0), span), moec_dim_const(n->m, -delta.v[0]));
