@@ -18,6 +18,27 @@ moec_wv moec_l_gqa(moec_llm *m, moec_wv x, const moec_gqa *a);
 /* Rotated q or k [batch, heads, seq, head_dim] from |x|; |name|: "q". */
 moec_wv moec_l_gqa_rotated(moec_llm *m, moec_wv x, const moec_gqa *a, const char *name, int64_t heads);
 
+/* Latent attention (models/mla.c). */
+typedef struct moec_mla {
+  int64_t heads, q_rank, kv_rank, nope, rotary, value; /* q_rank 0: queries are not latent */
+  bool bias;
+  double scale;
+  moec_rope rope;
+} moec_mla;
+
+moec_mla moec_l_mla_sizes(moec_llm *m);
+moec_wv moec_l_mla(moec_llm *m, moec_wv x, const moec_mla *a);
+
+/* The layers of DeepSeek models: dense ones first, then experts beside shared ones (models/deepseek.c). */
+typedef struct moec_deepseek {
+  moec_mla attention;
+  moec_moe moe;
+  int64_t dense, shared; /* widths; shared 0: none */
+} moec_deepseek;
+
+moec_deepseek moec_l_deepseek_sizes(moec_llm *m);
+void moec_l_deepseek_layers(moec_llm *m, moec_wv x, const moec_deepseek *d);
+
 #define FAMILY(type, object, fn) void moec_model_##fn(moec_llm *m);
 #include "models/families.def"
 #undef FAMILY
