@@ -5,7 +5,7 @@
 
 #include "frontend/import_internal.h"
 
-enum { MAX_CONTENT = 256 };
+enum { MAX_CONTENT = 256 }; /* elements; longer ones are data */
 
 typedef struct list {
   uint32_t rank, n;
@@ -75,17 +75,49 @@ static void do_neg(content_node *c) {
   give(c, c->in[0].rank, c->in[0].n, c->in[0].dtype);
 }
 
-/* Provably equal or provably different. */
-static moec_dim equal(moec_module *m, moec_dim a, moec_dim b) {
-  int64_t x, y;
-  if (moec_dim_eq(a, b)) return moec_dim_const(m, 1);
-  if (moec_dim_is_const(m, a, &x) && moec_dim_is_const(m, b, &y)) return moec_dim_const(m, 0);
-  if (moec_dim_is_positive(m, moec_dim_sub(m, a, b)) || moec_dim_is_positive(m, moec_dim_sub(m, b, a))) return moec_dim_const(m, 0);
-  return (moec_dim){0};
+/* 1 where |d| is at least |low| for all sizes, 0 where it never is, {0} where that depends. */
+static moec_dim at_least(moec_module *m, moec_dim d, int64_t low) {
+  moec_dim above = moec_dim_sub(m, d, moec_dim_const(m, low)), below = moec_dim_sub(m, moec_dim_const(m, low - 1), d);
+  if (moec_dim_is_nonneg(m, above)) return moec_dim_const(m, 1);
+  return moec_dim_is_nonneg(m, below) ? moec_dim_const(m, 0) : (moec_dim){0};
 }
-static void do_equal(content_node *c) {
-  pairwise(c, equal);
+
+/* Equal or different for all sizes. */
+static moec_dim equal(moec_module *m, moec_dim a, moec_dim b) {
+  moec_dim d = moec_dim_sub(m, a, b);
+  int64_t v;
+  if (moec_dim_is_const(m, d, &v)) return moec_dim_const(m, v == 0);
+  bool differ = moec_dim_is(m, at_least(m, d, 0), 0) || moec_dim_is(m, at_least(m, d, 1), 1);
+  return differ ? moec_dim_const(m, 0) : (moec_dim){0};
+}
+static moec_dim less(moec_module *m, moec_dim a, moec_dim b) { return at_least(m, moec_dim_sub(m, b, a), 1); }
+static moec_dim less_equal(moec_module *m, moec_dim a, moec_dim b) { return at_least(m, moec_dim_sub(m, b, a), 0); }
+static moec_dim greater(moec_module *m, moec_dim a, moec_dim b) { return less(m, b, a); }
+static moec_dim greater_equal(moec_module *m, moec_dim a, moec_dim b) { return less_equal(m, b, a); }
+
+static void compare(content_node *c, dim_fn fn) {
+  pairwise(c, fn);
   c->dtype = MOEC_BOOL;
+}
+static void do_equal(content_node *c) { compare(c, equal); }
+static void do_less(content_node *c) { compare(c, less); }
+static void do_less_equal(content_node *c) { compare(c, less_equal); }
+static void do_greater(content_node *c) { compare(c, greater); }
+static void do_greater_equal(content_node *c) { compare(c, greater_equal); }
+
+/* Of bools: 0 and 1. */
+static moec_dim logical_xor(moec_module *m, moec_dim a, moec_dim b) { return moec_dim_const(m, !moec_dim_eq(a, b)); }
+static void logic(content_node *c, dim_fn fn) {
+  for (uint32_t i = 0; i < c->n_in; i++)
+    if (c->in[i].dtype != MOEC_BOOL) return;
+  pairwise(c, fn);
+}
+static void do_and(content_node *c) { logic(c, moec_dim_mul); }
+static void do_or(content_node *c) { logic(c, moec_dim_max); }
+static void do_xor(content_node *c) { logic(c, logical_xor); }
+static void do_not(content_node *c) {
+  for (uint32_t i = 0; i < c->in[0].n; i++) c->out[i] = moec_dim_sub(c->m, moec_dim_const(c->m, 1), c->in[0].v[i]);
+  if (c->in[0].dtype == MOEC_BOOL) give(c, c->in[0].rank, c->in[0].n, MOEC_BOOL);
 }
 
 static void do_where(content_node *c) {
@@ -188,8 +220,10 @@ static void do_unsqueeze(content_node *c) {
 }
 
 static void do_reshape(content_node *c) {
+  int64_t size = -1;
   if (c->n_in != 2 || c->in[1].n > 1) return;
   if (c->in[1].n == 0 && c->in[0].n != 1) return;
+  if (c->in[1].n == 1 && (!constant(c, 1, 0, &size) || (size != -1 && size != c->in[0].n))) return;
   memcpy(c->out, c->in[0].v, c->in[0].n * sizeof *c->out);
   give(c, c->in[1].n, c->in[0].n, c->in[0].dtype);
 }
@@ -206,12 +240,14 @@ static void do_slice(content_node *c) {
   start = start < (step > 0 ? 0 : low) ? (step > 0 ? 0 : low) : start > high ? high : start;
   end = end < low ? low : end > n ? n : end;
   uint32_t count = 0;
+  step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* the same elements, and sums without overflow */
   for (int64_t i = start; step > 0 ? i < end : i > end; i += step) c->out[count++] = c->in[0].v[i];
   give(c, 1, count, c->in[0].dtype);
 }
 
 static void do_reduce_prod(content_node *c) {
   moec_dim p = moec_dim_const(c->m, 1);
+  if (c->n_in > 1 && c->in[1].n != 1) return;
   for (uint32_t i = 0; i < c->in[0].n; i++) p = moec_dim_mul(c->m, p, c->in[0].v[i]);
   c->out[0] = p;
   give(c, moec_attr_int(c->n, "keepdims", 1) ? c->in[0].rank : 0, 1, c->in[0].dtype);
@@ -252,6 +288,9 @@ static const struct {
     {"Gather", do_gather},     {"Concat", do_concat},   {"Squeeze", do_squeeze},   {"Unsqueeze", do_unsqueeze},
     {"Reshape", do_reshape},   {"Slice", do_slice},     {"ReduceProd", do_reduce_prod}, {"Range", do_range},
     {"ConstantOfShape", do_constant_of_shape},
+    {"And", do_and},           {"Or", do_or},           {"Xor", do_xor},           {"Not", do_not},
+    {"Less", do_less},         {"LessOrEqual", do_less_equal},
+    {"Greater", do_greater},   {"GreaterOrEqual", do_greater_equal},
 };
 
 static bool load_operands(content_node *c) {
@@ -280,12 +319,11 @@ moec_status *moec_import_content(moec_onnx *n, bool *done) {
   if (*done) return NULL;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     if (strcmp(table[i].name, n->p->op_type) != 0) continue;
-    content_node *c = MOEC_NEW(n->m->arena, content_node);
-    c->n = n, c->m = n->m;
-    if (!load_operands(c)) return NULL;
-    table[i].fn(c);
-    if (!c->ok) return NULL;
-    moec_onnx_out_content(n, 0, c->dtype, c->rank, c->count, c->out);
+    content_node c = {.n = n, .m = n->m};
+    if (!load_operands(&c)) return NULL;
+    table[i].fn(&c);
+    if (!c.ok) return NULL;
+    moec_onnx_out_content(n, 0, c.dtype, c.rank, c.count, c.out);
     *done = true;
   }
   return NULL;

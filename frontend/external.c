@@ -1,5 +1,5 @@
-/* External data: bytes of tensors in files beside the model. Everything about them comes from the model and is
- * untrusted; moec_map_inner_file() is the only way to such a file. */
+/* External data: bytes of tensors in files beside the model, or in a folder that the user named. What the model says
+ * about them is untrusted: beside the model, moec_map_inner_file() is the only way to such a file. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,18 @@ static moec_status *read_u64(const char *key, const char *text, uint64_t *out) {
   return NULL;
 }
 
+/* In a folder that the user named links are followed, since it may be a cache that consists of them; so the model gets to
+ * say a plain name only. */
+static moec_status *map_in_named_folder(moec_arena *a, const char *dir, const char *location, moec_map *out) {
+  if (strchr(location, '/') || strcmp(location, ".") == 0 || strcmp(location, "..") == 0)
+    return BAD("external data in a named folder: expected a plain file name, got \"%s\"", location);
+  moec_status *s = moec_map_user_file(moec_arena_printf(a, "%s/%s", dir, location), out);
+  if (moec_status_code(s) != MOEC_INVALID_ARGUMENT) return s;
+  moec_status *bad = BAD("external data: %s", moec_status_message(s)); /* the model asks for it, not the user */
+  moec_status_free(s);
+  return bad;
+}
+
 /* The mapping of file |location|, made once. */
 static moec_status *find_file(moec_import *x, const char *location, uint32_t *out) {
   moec_module *m = x->m;
@@ -29,7 +41,8 @@ static moec_status *find_file(moec_import *x, const char *location, uint32_t *ou
     }
   moec_file f = {.name = name, .owned = true};
   if (!x->dir) return BAD("external data in \"%s\": a model in memory has no folder", location);
-  MOEC_TRY(moec_map_inner_file(x->dir, location, &f.map));
+  if (x->options->weights_dir) MOEC_TRY(map_in_named_folder(m->arena, x->dir, location, &f.map));
+  else MOEC_TRY(moec_map_inner_file(x->dir, location, &f.map));
   *out = (uint32_t)m->n_files;
   MOEC_PUSH(m->arena, m->files, m->n_files, m->cap_files, f);
   return NULL;

@@ -11,13 +11,13 @@ typedef struct moec_dim_setting {
 } moec_dim_setting;
 
 typedef struct moec_import_options {
-  const char *weights_dir;      /* where external data lies; NULL: beside the model */
+  const char *weights_dir;      /* where external data lies: plain names only, links are followed; NULL: beside the model */
   const moec_dim_setting *dims; /* symbols with a fixed value */
   size_t n_dims;
 } moec_import_options;
 
 /* Reads a model. The file is mapped for the module's lifetime: inline weights are not copied.
- * Everything in the file is untrusted; external data is opened through moec_map_inner_file()
+ * Everything in the file is untrusted; external data beside it is opened through moec_map_inner_file()
  * only. All unsupported nodes are named in one error. Messages start with the path. */
 moec_status *moec_import_onnx(const char *path, const moec_import_options *options, moec_module **out) MOEC_MUST_USE;
 

@@ -1,4 +1,5 @@
 /* Importers: sizes, constants and what is made from them; casts and identities. */
+#include <math.h>
 #include <string.h>
 
 #include "frontend/import.h"
@@ -42,6 +43,7 @@ IMPORTER(shape) {
   moec_value x = moec_onnx_in(n, 0);
   MOEC_TRY(moec_builder_end(n->b));
   moec_type_info t = moec_b_ty(n->b, x);
+  if (!x.i) return moec_onnx_bad(n, "operand 0 is missing");
   int64_t start = moec_attr_int(n, "start", 0), end = moec_attr_int(n, "end", t.rank), r = t.rank;
   start = start < -r ? 0 : start < 0 ? start + r : start > r ? r : start;
   end = end < -r ? 0 : end < 0 ? end + r : end > r ? r : end;
@@ -60,9 +62,12 @@ IMPORTER(size) {
 
 /* ---- Constant ----------------------------------------------------------------------------- */
 
+enum { MAX_CONTENT = 256 }; /* longer lists are data */
+
 static moec_status *give_ints(moec_onnx *n, uint32_t rank, size_t count, const int64_t *v) {
-  if (count > 4096) return moec_onnx_unsupported(n, "a list of %zu integers", count);
-  moec_dim *d = MOEC_NEW_ARRAY(n->m->arena, moec_dim, count + 1);
+  moec_dim shape = moec_dim_const(n->m, (int64_t)count), d[MAX_CONTENT];
+  if (count > MAX_CONTENT)
+    return moec_onnx_result(n, moec_b_const(n->b, moec_type_make(n->m, MOEC_I64, rank, &shape), v, count * sizeof *v));
   for (size_t i = 0; i < count; i++) d[i] = moec_dim_const(n->m, v[i]);
   moec_onnx_out_content(n, 0, MOEC_I64, rank, (uint32_t)count, d);
   return NULL;
@@ -84,8 +89,8 @@ IMPORTER(constant) {
   moec_tensor t;
   MOEC_TRY(moec_onnx_tensor(n->x, a->t, &t, NULL));
   int64_t count = moec_tensor_numel(&t);
-  if (t.rank <= 1 && count <= 256 && !moec_dtype_is_float(t.dtype)) {
-    moec_dim d[256];
+  if (t.rank <= 1 && count <= MAX_CONTENT && !moec_dtype_is_float(t.dtype)) {
+    moec_dim d[MAX_CONTENT];
     for (int64_t i = 0; i < count; i++) d[i] = moec_dim_const(n->m, moec_load_i64(t.dtype, t.data, (size_t)i));
     moec_onnx_out_content(n, 0, t.dtype, t.rank, (uint32_t)count, d);
     return NULL;
@@ -152,7 +157,8 @@ IMPORTER(range) {
   if (!float_scalar(n, 0, &start) || !float_scalar(n, 1, &limit) || !float_scalar(n, 2, &delta) || delta == 0)
     return moec_onnx_unsupported(n, "a range of floats must have constant ends");
   double steps = (limit - start) / delta;
-  int64_t count = steps > 0 && steps < 1e9 ? (int64_t)steps + ((double)(int64_t)steps < steps) : 0;
+  if (!(steps < 1e9)) return moec_onnx_bad(n, "expected a range of at most 10^9 elements, got %g", steps);
+  int64_t count = steps > 0 ? (int64_t)ceil(steps) : 0;
   moec_dim d = moec_dim_const(n->m, count);
   moec_value v = moec_b_binary(n->b, MOEC_OP_MUL, moec_b_iota(n->b, t, 1, &d, 0), moec_b_scalar_f(n->b, t, delta));
   return moec_onnx_result(n, moec_b_binary(n->b, MOEC_OP_ADD, v, moec_b_scalar_f(n->b, t, start)));
