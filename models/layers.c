@@ -220,14 +220,18 @@ moec_wv moec_l_causal(moec_llm *m, int64_t window) {
   return seen;
 }
 
-moec_wv moec_l_causal_mask(moec_llm *m, int64_t window) {
+moec_wv moec_l_hide(moec_llm *m, moec_wv seen) {
   moec_writer *w = m->w;
-  moec_wv keys = W(w, "Unsqueeze", m->visible, W_I64(w, 2, 1, 2));
-  moec_wv seen = W(w, "And", moec_l_causal(m, window), keys);
+  seen = W(w, "And", seen, W(w, "Unsqueeze", m->visible, W_I64(w, 2, 1, 2)));
   return W(w, "Where", seen, moec_w_float(w, m->dtype, 0), least(m));
 }
 
-moec_wv moec_l_attention(moec_llm *m, moec_wv q, moec_wv k, moec_wv v, double scale, int64_t window) {
-  moec_wv mask = window ? moec_l_causal_mask(m, window) : m->pad;
+moec_wv moec_l_causal_mask(moec_llm *m, int64_t window) { return moec_l_hide(m, moec_l_causal(m, window)); }
+
+moec_wv moec_l_masked_attention(moec_llm *m, moec_wv q, moec_wv k, moec_wv v, double scale, moec_wv mask) {
   return WA(m->w, "Attention", W_ATTRS(W_INT("is_causal", 1), W_FLOAT("scale", scale)), q, k, v, mask);
+}
+
+moec_wv moec_l_attention(moec_llm *m, moec_wv q, moec_wv k, moec_wv v, double scale, int64_t window) {
+  return moec_l_masked_attention(m, q, k, v, scale, window ? moec_l_causal_mask(m, window) : m->pad);
 }

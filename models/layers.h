@@ -76,6 +76,10 @@ moec_wv moec_l_rotate(moec_llm *m, const moec_rope *r, moec_wv x, int64_t heads)
 
 /* Causal attention over heads [batch, heads, seq, dim]; fewer key heads are shared; window 0: none. */
 moec_wv moec_l_attention(moec_llm *m, moec_wv q, moec_wv k, moec_wv v, double scale, int64_t window);
+/* The same where |mask|, added to the scores, says what is hidden beyond the causal rule. */
+moec_wv moec_l_masked_attention(moec_llm *m, moec_wv q, moec_wv k, moec_wv v, double scale, moec_wv mask);
+/* 0 where |seen| is true and attention_mask is not 0, else the least float; bool [batch, heads, seq, seq]. */
+moec_wv moec_l_hide(moec_llm *m, moec_wv seen);
 /* [batch, 1, seq, seq]: 0, or the least float where a query must not look: causal, window, attention_mask. */
 moec_wv moec_l_causal_mask(moec_llm *m, int64_t window);
 /* bool [seq, seq]: key <= query (and key > query - window). */
