@@ -126,11 +126,11 @@ function legend(s) {
   return h('div.legend', {}, keys, h('span.order', {}, order()));
 }
 function shares() {
-  const rows = [['operations', f => val(f.flops) * f.calls, v => human(v, 'FLOP')], ['memory traffic', f => val(f.bytes) * f.calls, bytes], ['parameters', f => f.parameters.elements * f.calls, human]];
-  return h('div.shares', {}, rows.map(([name, get, show]) => {
+  const rows = [['operations', f => val(f.flops) * f.calls, v => human(v, 'FLOP')], ['memory traffic', f => val(f.bytes) * f.calls, bytes], ['parameters', f => f.parameters.elements * f.calls, human, R.parameters.elements]];
+  return h('div.shares', {}, rows.map(([name, get, show, total]) => {
     const parts = FN.map(get), sum = parts.reduce((a, b) => a + b, 0);
     const bar = parts.map((x, i) => x > 0 && h('span', { style: { ...tone(i), flex: x / sum }, title: `${FN[i].name}: ${show(x)}, ${pct(x / sum)}` }));
-    return [h('span', {}, name), h('b', {}, show(sum)), h('div.bar', { role: 'img', 'aria-label': parts.map((x, i) => `${FN[i].name} ${pct(sum ? x / sum : 0)}`).join(', ') }, bar)];
+    return [h('span', {}, name), h('b', {}, show(total ?? sum)), h('div.bar', { role: 'img', 'aria-label': parts.map((x, i) => `${FN[i].name} ${pct(sum ? x / sum : 0)}`).join(', ') }, bar)];
   }));
 }
 function blocks() {

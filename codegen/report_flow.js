@@ -6,6 +6,10 @@ function ranks(f) {
   const rank = f.regions.map(() => 0);
   // cuts point forward: regions are in an order of execution
   for (const c of [...f.cuts].sort((a, b) => a.to - b.to)) if (c.from >= 0 && c.to >= 0) rank[c.to] = Math.max(rank[c.to], rank[c.from] + 1);
+  // what reads nothing of this function stands right above its first reader
+  const reads = new Set(f.cuts.map(c => c.to)), first = new Map();
+  for (const c of f.cuts) if (c.to >= 0) first.set(c.from, Math.min(first.get(c.from) ?? Infinity, rank[c.to]));
+  f.regions.forEach((r, i) => { if (r.kind !== 'call' && !reads.has(i) && first.has(i)) rank[i] = Math.max(0, first.get(i) - 1); });
   const rows = [];
   let lastCall = null;
   f.regions.forEach((r, i) => {
