@@ -29,6 +29,10 @@ typedef struct moec_mla {
 moec_mla moec_l_mla_sizes(moec_llm *m);
 moec_wv moec_l_mla(moec_llm *m, moec_wv x, const moec_mla *a);
 
+/* The gated delta rule over q, k [batch, heads, seq, dk], v [.., dv], log decay g and beta [batch, heads, seq], all
+ * f32 (models/gated_delta.c). */
+moec_wv moec_l_gated_delta(moec_llm *m, const moec_wv in[5], int64_t dk, int64_t dv);
+
 /* The layers of DeepSeek models: dense ones first, then experts beside shared ones (models/deepseek.c). */
 typedef struct moec_deepseek {
   moec_mla attention;
