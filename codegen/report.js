@@ -69,7 +69,8 @@ const tone = f =>
 function values(list) {
   return list.map((v, i) => [i ? ', ' : '', h('code', {}, v.name || '(unnamed)'), ' ' + v.type]);
 }
-function fact(big, unit, ...text) {
+function fact(number, ...text) {
+  const [big, unit] = number.split(' ');
   return h('div.fact', {}, h('b', {}, big, unit && h('small', {}, ' ' + unit)), h('span', {}, text));
 }
 function header() {
@@ -78,21 +79,17 @@ function header() {
   return h(
       'header', {}, h('div.eyebrow', {}, 'moec partition report'), h('h1', {}, R.model || 'model'),
       h('div.io', {}, h('span', {}, 'in: ', values(R.inputs)), h('span', {}, 'out: ', values(R.outputs))),
-      h('div.facts', {}, fact(...human(p.elements).split(' '), 'parameters in ' + bytes(p.bytes)),
-        moe.length ?
-            fact(...human(p.active).split(' '), 'active a token, ' + pct(p.elements ? p.active / p.elements : 0)) :
-            null,
-        fact(
-            String(R.sequence.length), R.sequence.length === 1 ? 'block' : 'blocks',
-            `of ${many(t.functions, 'distinct half', 'distinct halves')}`),
-        moe.length ? fact(
-                         String(moe.length), 'MoE',
-                         same ? `layers of ${moe[0].experts} experts, ${moe[0].k} a token` : 'layers') :
-                     null,
-        fact(String(t.kernels), 'kernels', `compiled, ${t.kernel_launches.toLocaleString('en')} launches a step`),
-        fact(...human(t.flops.value, 'FLOP').split(' '), 'a step' + (at ? ' at ' + at : '')),
-        fact(...bytes(t.bytes.value).split(' '), 'through memory a step')),
-      R.notes.map(n => h('p.lead', {}, n)));
+      h('div.facts', {},
+        p.count > 0 && fact(human(p.elements), 'parameters in ' + bytes(p.bytes)),
+        p.count > 0 && moe.length > 0 && fact(human(p.active), 'active a token, ' + pct(p.active / p.elements)),
+        R.sequence.length > 0 &&
+            fact(many(R.sequence.length, 'block'), `of ${many(t.functions, 'distinct half', 'distinct halves')}`),
+        moe.length > 0 &&
+            fact(moe.length + ' MoE', same ? `layers of ${moe[0].experts} experts, ${moe[0].k} a token` : 'layers'),
+        fact(many(t.kernels, 'kernel'), `compiled, ${t.kernel_launches.toLocaleString('en')} launches a step`),
+        fact(human(t.flops.value, 'FLOP'), 'a step' + (at ? ' at ' + at : '')),
+        fact(bytes(t.bytes.value), 'through memory a step')),
+      R.notes.map(n => h('p.note', {}, n)));
 }
 
 // ---- blocks -------------------------------------------------------------------------------

@@ -261,7 +261,7 @@ function overview(f) {
   return [
     h('h4', {}, f.name),
     h('p', {},
-      f.kind === 'main' ? 'what lies around the blocks' :
+      f.kind === 'main' ? (FN.length > 1 ? 'what lies around the blocks' : 'the whole model') :
                           `one half of a decoder block; called ${many(f.calls, 'time')}`),
     h('dl', {}, pair('kernels', n.kernel + n.attention), pair('GEMMs', n.gemm), pair('expert regions', n.expert || ''),
       pair('other library steps', n.library || ''), pair('views', n.views || ''), pair('FLOP', human(val(f.flops))),
@@ -310,7 +310,7 @@ function functionPanel(index) {
   return h(
       'article.fn.panel', { id: 'fn' + index, style: tone(index), 'data-fn': index },
       h('header', {},
-        h('h3', {}, index ? f.name : 'main: around the blocks', f.calls > 1 && h('span.times', {}, '\u00d7' + f.calls)),
+        h('h3', {}, index ? f.name : FN.length > 1 ? 'main: around the blocks' : 'main', f.calls > 1 && h('span.times', {}, '\u00d7' + f.calls)),
         h('span.meta', {}, h('span', {}, human(val(f.flops), 'FLOP')), h('span', {}, bytes(val(f.bytes))),
           f.parameters.count > 0 && h('span', {}, human(f.parameters.elements) + ' parameters'),
           h('code', { title: 'structural hash' }, f.hash))),
