@@ -85,7 +85,7 @@ function header() {
         R.sequence.length > 0 &&
             fact(many(R.sequence.length, 'block'), `of ${many(t.functions, 'distinct half', 'distinct halves')}`),
         moe.length > 0 &&
-            fact(moe.length + ' MoE', same ? `layers of ${moe[0].experts} experts, ${moe[0].k} a token` : 'layers'),
+            fact(moe.length + ' MoE', (moe.length > 1 ? 'layers' : 'layer') + (same ? ` of ${moe[0].experts} experts, ${moe[0].k} a token` : '')),
         fact(many(t.kernels, 'kernel'), `compiled, ${t.kernel_launches.toLocaleString('en')} launches a step`),
         fact(human(t.flops.value, 'FLOP'), 'a step' + (at ? ' at ' + at : '')),
         fact(bytes(t.bytes.value), 'through memory a step')),
