@@ -35,7 +35,7 @@ static uint32_t values_of(const Onnx__AttributeProto *a) {
 
 /* One value, of the type that the attribute says it has. Lists may be empty, and writers of the proto3 form of the
  * schema leave out zeros. */
-static moec_status *check_attribute(Onnx__AttributeProto *a, bool in_function) {
+static moec_status *check_value(Onnx__AttributeProto *a, bool in_function) {
   static const uint32_t may_be_absent = 1u << FLOAT | 1u << INT | 1u << STRING | 1u << FLOATS | 1u << INTS | 1u << STRINGS |
                                         1u << TENSORS | 1u << GRAPHS | 1u << SPARSE_TENSORS | 1u << TYPE_PROTOS;
   uint32_t have = values_of(a), type = a->has_type ? (uint32_t)a->type : 0;
@@ -77,15 +77,20 @@ static moec_status *check_graph(Onnx__GraphProto *g, bool in_function) {
 static moec_status *check_attributes(Onnx__NodeProto *p, bool in_function) {
   if (p->n_attribute > MAX_ATTRIBUTES) return BAD("expected at most %d attributes, got %zu", MAX_ATTRIBUTES, p->n_attribute);
   for (size_t k = 0; k < p->n_attribute; k++) {
-    Onnx__AttributeProto *a = p->attribute[k];
-    fill(&a->name);
-    MOEC_TRY(check_attribute(a, in_function));
+    const Onnx__AttributeProto *a = p->attribute[k];
+    MOEC_TRY(moec_check_attribute(p->attribute[k], in_function));
     for (size_t j = 0; j < k; j++)
       if (strcmp(p->attribute[j]->name, a->name) == 0) return BAD("attribute \"%s\" stands twice", a->name);
-    if (a->t) fill(&a->t->name);
-    if (a->g) MOEC_TRY(check_graph(a->g, in_function));
-    for (size_t j = 0; j < a->n_graphs; j++) MOEC_TRY(check_graph(a->graphs[j], in_function));
   }
+  return NULL;
+}
+
+moec_status *moec_check_attribute(Onnx__AttributeProto *a, bool in_function) {
+  fill(&a->name);
+  MOEC_TRY(check_value(a, in_function));
+  if (a->t) fill(&a->t->name);
+  if (a->g) MOEC_TRY(check_graph(a->g, in_function));
+  for (size_t j = 0; j < a->n_graphs; j++) MOEC_TRY(check_graph(a->graphs[j], in_function));
   return NULL;
 }
 
@@ -128,11 +133,15 @@ static moec_status *check_function(Onnx__FunctionProto *f) {
   return check_nodes(f->n_node, f->node, true);
 }
 
-static moec_status *check_functions(Onnx__ModelProto *p) {
+static moec_status *check_functions(Onnx__ModelProto *p, moec_arena *a) {
+  moec_scope seen;
+  moec_scope_init(&seen, a);
   if (p->n_functions > MAX_FUNCTIONS) return BAD("more than %d local functions", MAX_FUNCTIONS);
   for (size_t i = 0; i < p->n_functions; i++) {
     Onnx__FunctionProto *f = p->functions[i];
     MOEC_TRY(moec_context(check_function(f), "function %zu \"%s\"", i, f->name ? f->name : ""));
+    const char *full = moec_arena_printf(a, "%s::%s", moec_onnx_domain(f->domain), f->name);
+    if (!moec_scope_add(&seen, a, full)) return BAD("the function \"%s\" stands twice", full);
   }
   return NULL;
 }
@@ -147,13 +156,13 @@ static moec_status *check_properties(size_t n, Onnx__StringStringEntryProto **en
   return NULL;
 }
 
-moec_status *moec_check_model(Onnx__ModelProto *p) {
+moec_status *moec_check_model(Onnx__ModelProto *p, moec_arena *a) {
   if (!p->graph) return BAD("expected a model with a graph");
   if (!p->has_ir_version || p->ir_version < 3 || p->ir_version > MAX_IR_VERSION)
     return BAD("expected ir_version 3..%d, got %lld", MAX_IR_VERSION, p->has_ir_version ? (long long)p->ir_version : 0);
   if (p->n_opset_import == 0) return BAD("expected an opset_import");
   MOEC_TRY(check_opsets(p->n_opset_import, p->opset_import));
   MOEC_TRY(check_properties(p->n_metadata_props, p->metadata_props));
-  MOEC_TRY(check_functions(p));
+  MOEC_TRY(check_functions(p, a));
   return check_graph(p->graph, false);
 }

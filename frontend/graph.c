@@ -19,6 +19,19 @@ static moec_status *input_dim(moec_import *x, const char *name, size_t axis, con
   return NULL;
 }
 
+/* Makes the symbols that the model names, so that none made up for a size without a name is one of them. */
+static moec_status *note_symbols(moec_import *x, const Onnx__ValueInfoProto *v) {
+  const Onnx__TypeProto *t = v->type;
+  bool tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type && t->tensor_type->shape;
+  moec_dim unused;
+  for (size_t i = 0; tensor && i < t->tensor_type->shape->n_dim; i++) {
+    const Onnx__TensorShapeProto__Dimension *d = t->tensor_type->shape->dim[i];
+    bool named = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param && *d->dim_param;
+    if (named) MOEC_TRY(input_dim(x, v->name, i, d, &unused));
+  }
+  return NULL;
+}
+
 /* Sizes given on the command line take the place of their symbols. */
 static moec_dim fix_dims(moec_import *x, moec_dim d) {
   moec_dim *map = MOEC_NEW_ARRAY(x->m->arena, moec_dim, moec_dim_symbol_count(x->m) + 1);
@@ -60,14 +73,22 @@ static void note_kinds(moec_import *x, size_t n, Onnx__ValueInfoProto **values) 
   }
 }
 
-static moec_status *add_names(moec_import *x, const Onnx__GraphProto *g) {
+moec_status *moec_add_initializers(moec_import *x, const Onnx__GraphProto *g) {
   for (size_t i = 0; i < g->n_initializer; i++) {
-    if (!*g->initializer[i]->name) return BAD("initializer %zu has no name", i);
-    moec_entry *e = moec_scope_add(x->scope, x->m->arena, g->initializer[i]->name);
-    if (!e) return BAD("the initializer name \"%s\" stands twice", g->initializer[i]->name);
+    const char *name = g->initializer[i]->name;
+    if (!*name) return BAD("initializer %zu has no name", i);
+    moec_entry *e = moec_scope_find(x->scope, name) ? NULL : moec_scope_add(x->scope, x->m->arena, name);
+    if (!e) return BAD("the initializer name \"%s\" stands twice", name);
     e->tensor = g->initializer[i];
-    e->initializer = i + 1;
+    e->initializer = g == x->model->graph ? i + 1 : 0;
   }
+  return NULL;
+}
+
+static moec_status *add_names(moec_import *x, const Onnx__GraphProto *g) {
+  MOEC_TRY(moec_add_initializers(x, g));
+  for (size_t i = 0; i < g->n_input; i++)
+    if (!moec_scope_find(x->scope, g->input[i]->name)) MOEC_TRY(note_symbols(x, g->input[i]));
   for (size_t i = 0; i < g->n_input; i++) {
     moec_entry *e = moec_scope_find(x->scope, g->input[i]->name);
     if (e && (!e->tensor || e->listed)) return BAD("the input name \"%s\" stands twice", g->input[i]->name);
@@ -79,8 +100,7 @@ static moec_status *add_names(moec_import *x, const Onnx__GraphProto *g) {
   return NULL;
 }
 
-/* The value of |name|, for a reader that is no node. */
-static moec_status *value_of(moec_import *x, char *name, const char *what, moec_value *out) {
+moec_status *moec_value_of(moec_import *x, char *name, const char *what, moec_value *out) {
   static char nothing[1];
   char *outputs[1] = {nothing};
   if (!moec_scope_find(x->scope, name)) return BAD("%s: nobody defines it", what);
@@ -99,7 +119,7 @@ static moec_status *add_outputs(moec_import *x, const Onnx__GraphProto *g) {
     char *name = g->output[i]->name;
     moec_value v = {0};
     if (!moec_scope_add(&seen, x->m->arena, name)) return BAD("the output name \"%s\" stands twice", name);
-    MOEC_TRY(value_of(x, name, moec_arena_printf(x->m->arena, "output \"%s\"", name), &v));
+    MOEC_TRY(moec_value_of(x, name, moec_arena_printf(x->m->arena, "output \"%s\"", name), &v));
     moec_add_output(x->b.g, name, v);
   }
   return NULL;

@@ -1,20 +1,22 @@
-/* Importing nodes: operands in, results out, errors with their place; local functions inlined. */
+/* Importing nodes: operands in, results out, errors with their place. */
 #include <stdio.h>
 #include <string.h>
 
 #include "frontend/import_internal.h"
 
-enum { MAX_CALL_DEPTH = 32, MAX_UNSUPPORTED = 50, MAX_NODES = 4000000 };
+enum { MAX_UNSUPPORTED = 50, MAX_INLINED = 300000 };
 
 /* ---- operands and results ----------------------------------------------------------------- */
 
 uint32_t moec_onnx_n_in(const moec_onnx *n) { return (uint32_t)n->p->n_input; }
 
-bool moec_onnx_has(const moec_onnx *n, uint32_t i) { return i < n->p->n_input && n->p->input[i][0]; }
-
 moec_entry *moec_onnx_entry(const moec_onnx *n, uint32_t i) {
-  return moec_onnx_has(n, i) ? moec_scope_find(n->x->scope, n->p->input[i]) : NULL;
+  if (i >= n->p->n_input || !n->p->input[i][0]) return NULL;
+  moec_entry *e = moec_scope_find(n->x->scope, n->p->input[i]);
+  return e && e->absent ? NULL : e;
 }
+
+bool moec_onnx_has(const moec_onnx *n, uint32_t i) { return moec_onnx_entry(n, i); }
 
 /* A content as nodes: sizes, joined. */
 static moec_value make_content(moec_onnx *n, const moec_entry *e) {
@@ -88,21 +90,21 @@ moec_status *moec_onnx_ints(moec_onnx *n, uint32_t i, moec_ints *out) {
   return NULL;
 }
 
-static moec_entry *out_entry(moec_onnx *n, uint32_t i) {
+moec_entry *moec_out_entry(moec_onnx *n, uint32_t i) {
   if (i >= n->p->n_output || !n->p->output[i][0]) return NULL;
   moec_entry *e = moec_scope_find(n->x->scope, n->p->output[i]);
   return e ? e : moec_scope_add(n->x->scope, n->m->arena, n->p->output[i]);
 }
 
 void moec_onnx_out(moec_onnx *n, uint32_t i, moec_value v) {
-  moec_entry *e = out_entry(n, i);
+  moec_entry *e = moec_out_entry(n, i);
   if (!e || !v.i) return;
   e->v = v;
   if (!moec_value_get(n->b->g, v)->name.i) moec_value_get(n->b->g, v)->name = moec_sym_make(n->m, e->name);
 }
 
 void moec_onnx_out_content(moec_onnx *n, uint32_t i, moec_dtype t, uint32_t rank, uint32_t count, const moec_dim *content) {
-  moec_entry *e = out_entry(n, i);
+  moec_entry *e = moec_out_entry(n, i);
   if (!e) return;
   e->known = true, e->rank = rank, e->n = count, e->dtype = t;
   e->content = count ? moec_arena_copy(n->m->arena, content, count * sizeof *content) : NULL;
@@ -233,73 +235,6 @@ static int64_t opset_of(const moec_import *x, const char *domain) {
   return 1; /* contrib domains are often not declared */
 }
 
-static const Onnx__FunctionProto *find_function(const moec_import *x, const Onnx__NodeProto *p) {
-  for (size_t i = 0; i < x->model->n_functions; i++) {
-    const Onnx__FunctionProto *f = x->model->functions[i];
-    if (strcmp(f->name, p->op_type) == 0 && strcmp(f->domain, p->domain) == 0) return f;
-  }
-  return NULL;
-}
-
-/* Replaces reference attributes (ref_attr_name) of a function's nodes by the caller's. */
-static Onnx__NodeProto *bind_attributes(moec_onnx *n, const Onnx__NodeProto *inner) {
-  moec_arena *a = n->m->arena;
-  Onnx__NodeProto *copy = moec_arena_copy(a, inner, sizeof *inner);
-  copy->attribute = MOEC_NEW_ARRAY(a, Onnx__AttributeProto *, inner->n_attribute + 1);
-  copy->n_attribute = 0;
-  for (size_t i = 0; i < inner->n_attribute; i++) {
-    const Onnx__AttributeProto *attr = inner->attribute[i];
-    if (!attr->ref_attr_name || !*attr->ref_attr_name) {
-      copy->attribute[copy->n_attribute++] = inner->attribute[i];
-      continue;
-    }
-    const Onnx__AttributeProto *given = moec_onnx_attr(n, attr->ref_attr_name);
-    if (!given) continue; /* absent: the operator's default */
-    Onnx__AttributeProto *bound = moec_arena_copy(a, given, sizeof *given);
-    bound->name = attr->name;
-    copy->attribute[copy->n_attribute++] = bound;
-  }
-  return copy;
-}
-
-/* A call of a local function: its nodes are imported in a scope of their own. */
-static moec_status *inline_function(moec_onnx *n, const Onnx__FunctionProto *f) {
-  moec_import *x = n->x;
-  moec_scope inner, *outer = x->scope;
-  if (x->depth == MAX_CALL_DEPTH) return moec_onnx_bad(n, "local functions call each other deeper than %d", MAX_CALL_DEPTH);
-  if (n->p->n_input > f->n_input || n->p->n_output > f->n_output)
-    return moec_onnx_bad(n, "expected at most %zu operands and %zu results", f->n_input, f->n_output);
-  moec_scope_init(&inner, n->m->arena);
-  for (size_t i = 0; i < f->n_input; i++) {
-    moec_entry *given = moec_onnx_entry(n, (uint32_t)i), *e = moec_scope_add(&inner, n->m->arena, f->input[i]);
-    if (!e) return moec_onnx_bad(n, "function \"%s\": the name \"%s\" is defined twice", f->name, f->input[i]);
-    if (given) {
-      const char *name = e->name;
-      if (given->tensor && !given->v.i && !given->known) moec_onnx_in(n, (uint32_t)i);
-      *e = *moec_onnx_entry(n, (uint32_t)i);
-      e->name = name;
-    }
-  }
-  MOEC_TRY(moec_builder_end(n->b));
-  Onnx__NodeProto **nodes = MOEC_NEW_ARRAY(n->m->arena, Onnx__NodeProto *, f->n_node + 1);
-  for (size_t i = 0; i < f->n_node; i++) nodes[i] = bind_attributes(n, f->node[i]);
-  x->scope = &inner;
-  x->depth++;
-  moec_status *s = moec_import_nodes(x, f->n_node, nodes);
-  x->depth--;
-  x->scope = outer;
-  MOEC_TRY(moec_context(s, "in function \"%s\"", f->name));
-  for (uint32_t i = 0; i < n->p->n_output; i++) {
-    const moec_entry *e = moec_scope_find(&inner, f->output[i]);
-    moec_entry *o = out_entry(n, i);
-    if (!e || !o) continue;
-    const char *name = o->name;
-    *o = *e;
-    o->name = name;
-  }
-  return NULL;
-}
-
 /* Gives the results of a node that was not imported the mark "nothing", so that others can be looked at. */
 static void mark_results(moec_import *x, const moec_onnx *n) {
   for (size_t i = 0; i < n->p->n_output; i++)
@@ -346,8 +281,8 @@ static moec_status *check_results(const moec_onnx *n) {
 }
 
 static moec_status *dispatch(moec_onnx *n) {
-  const Onnx__FunctionProto *f = find_function(n->x, n->p);
-  if (f) return inline_function(n, f);
+  const Onnx__FunctionProto *f = moec_find_function(n->x, n->p);
+  if (f) return moec_inline_function(n, f);
   bool known_name, done = false;
   const moec_import_rule *rule = moec_find_import_rule(moec_onnx_domain(n->p->domain), n->p->op_type, n->opset, &known_name);
   if (!rule) return moec_onnx_unsupported(n, known_name ? "not in this opset version" : "unknown operator");
@@ -361,7 +296,8 @@ static moec_status *dispatch(moec_onnx *n) {
 
 static moec_status *import_node(moec_import *x, size_t index, const Onnx__NodeProto *p) {
   const char *domain = moec_onnx_domain(p->domain);
-  if (++x->n_nodes > MAX_NODES) return moec_error(MOEC_INVALID_MODEL, "more than %d nodes, local functions counted once a call", MAX_NODES);
+  if ((x->depth || x->nesting) && ++x->n_inlined > MAX_INLINED)
+    return moec_error(MOEC_INVALID_MODEL, "local functions and loops come to more than %d nodes", MAX_INLINED);
   moec_onnx n = {.x = x, .p = p, .b = &x->b, .m = x->m, .opset = opset_of(x, domain)};
   n.what = moec_arena_printf(x->m->arena, "node %zu \"%s\" (%s%s%s-%lld)", index, p->name, domain, *domain ? "::" : "", p->op_type,
                              (long long)n.opset);

@@ -22,6 +22,7 @@ typedef struct moec_entry {
   size_t initializer;               /* its index + 1 in the main graph, 0: elsewhere */
   moec_torch_kind torch;            /* what torch calls it */
   bool listed;                      /* also a graph input */
+  bool absent;                      /* an operand that the call of a function leaves out */
   bool known;                       /* content is valid */
   uint32_t rank, n;                 /* of the content: rank 0 or 1, n elements */
   const moec_dim *content;
@@ -35,6 +36,7 @@ typedef struct moec_scope {
   size_t n, cap;
   uint32_t *slots; /* hash table: entry index + 1 */
   size_t n_slots;
+  const struct moec_scope *parent; /* of the graph around this one */
 } moec_scope;
 
 /* A node being imported. */

@@ -34,9 +34,8 @@ static size_t memory_limit(size_t file_size) {
   return file_size > (SIZE_MAX - least) / factor ? SIZE_MAX : file_size * factor + least;
 }
 
-static moec_status *unpack(limited *l, const uint8_t *data, size_t size, Onnx__ModelProto **out) {
-  ProtobufCAllocator allocator = {limited_alloc, limited_free, l};
-  *out = onnx__model_proto__unpack(&allocator, size, data);
+static moec_status *unpack(limited *l, ProtobufCAllocator *allocator, const uint8_t *data, size_t size, Onnx__ModelProto **out) {
+  *out = onnx__model_proto__unpack(allocator, size, data);
   if (*out) return NULL;
   if (l->full) return BAD("expected a model that needs at most %zu bytes of memory to read, it needs more", memory_limit(size));
   return BAD("not an ONNX model, or damaged: protobuf cannot read it");
@@ -59,10 +58,11 @@ static moec_status *unpack_and_import(moec_import *x, const uint8_t *data, size_
   if (size == 0) return BAD("expected an ONNX model, got an empty file");
   MOEC_TRY(moec_prescan_wire(x->m->arena, &onnx__model_proto__descriptor, data, size, &x->scan));
   limited l = {moec_arena_create(), memory_limit(size), false};
+  ProtobufCAllocator allocator = {limited_alloc, limited_free, &l};
   Onnx__ModelProto *model = NULL;
-  moec_status *s = unpack(&l, data, size, &model);
-  if (!s) s = moec_check_model(model);
-  x->model = model;
+  moec_status *s = unpack(&l, &allocator, data, size, &model);
+  if (!s) s = moec_check_model(model, x->m->arena);
+  x->model = model, x->allocator = &allocator;
   if (!s) s = moec_import_main(x);
   if (!s) s = check_settings(x);
   moec_arena_destroy(l.arena);

@@ -15,8 +15,11 @@ static size_t slot_of(const moec_scope *s, const char *name) {
 }
 
 moec_entry *moec_scope_find(const moec_scope *s, const char *name) {
-  uint32_t i = s->slots[slot_of(s, name)];
-  return i ? &s->entries[i - 1] : NULL;
+  for (; s; s = s->parent) {
+    uint32_t i = s->slots[slot_of(s, name)];
+    if (i) return &s->entries[i - 1];
+  }
+  return NULL;
 }
 
 moec_entry *moec_scope_add(moec_scope *s, moec_arena *a, const char *name) {

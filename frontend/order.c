@@ -22,56 +22,97 @@ static moec_status *collect(moec_import *x, size_t n, Onnx__NodeProto **nodes, p
   return NULL;
 }
 
-/* Index of the node that makes operand |k| of node |i|, or SIZE_MAX when it is known already. */
-static moec_status *producer(const moec_import *x, const producers *p, size_t i, const Onnx__NodeProto *node, size_t k, size_t *out) {
-  const char *name = node->input[k];
-  *out = SIZE_MAX;
-  if (!*name || moec_scope_find(x->scope, name)) return NULL;
-  const moec_entry *e = moec_scope_find(&p->names, name);
-  if (!e) return BAD("node %zu \"%s\" (%s): operand %zu: nobody defines \"%s\"", i, node->name, node->op_type, k, name);
-  *out = e->initializer - 1;
+/* ---- what a node reads -------------------------------------------------------------------- */
+
+moec_status *moec_inner_names(const Onnx__NodeProto *p, moec_name_fn fn, void *user) {
+  for (size_t i = 0; i < p->n_attribute; i++) {
+    const Onnx__GraphProto *g = p->attribute[i]->g;
+    for (size_t k = 0; g && k < g->n_output; k++) MOEC_TRY(fn(user, g->output[k]->name));
+    for (size_t k = 0; g && k < g->n_node; k++) {
+      for (size_t j = 0; j < g->node[k]->n_input; j++) MOEC_TRY(fn(user, g->node[k]->input[j]));
+      MOEC_TRY(moec_inner_names(g->node[k], fn, user)); /* as deep as messages, which the pre-scan bounds */
+    }
+  }
   return NULL;
 }
 
+/* Nodes that node |i| needs: those that make its operands, and names that graphs inside it read. */
+typedef struct needs {
+  const moec_import *x;
+  const producers *p;
+  size_t *v, n, cap;
+} needs;
+
+static moec_status *need_inner(void *user, const char *name) {
+  needs *d = user;
+  const moec_entry *e = moec_scope_find(&d->p->names, name); /* none: the inner graph defines it, or nobody */
+  if (e) MOEC_PUSH(d->x->m->arena, d->v, d->n, d->cap, e->initializer - 1);
+  return NULL;
+}
+
+static moec_status *needs_of(const moec_import *x, const producers *p, Onnx__NodeProto **nodes, size_t i, needs *out) {
+  const Onnx__NodeProto *node = nodes[i];
+  *out = (needs){x, p, NULL, 0, 0};
+  for (size_t k = 0; k < node->n_input; k++) {
+    const char *name = node->input[k];
+    if (!*name || moec_scope_find(x->scope, name)) continue;
+    if (!moec_scope_find(&p->names, name))
+      return BAD("node %zu \"%s\" (%s): operand %zu: nobody defines \"%s\"", i, node->name, node->op_type, k, name);
+    MOEC_TRY(need_inner(out, name));
+  }
+  return moec_inner_names(node, need_inner, out);
+}
+
+/* ---- order -------------------------------------------------------------------------------- */
+
 typedef struct frame {
   size_t node, next;
+  needs needs;
 } frame;
 
+typedef struct ordering {
+  moec_import *x;
+  producers p;
+  Onnx__NodeProto **nodes;
+  uint8_t *state;
+  frame *stack;
+  size_t depth, cap;
+  size_t *order, n_order;
+} ordering;
+
+enum { NEW, OPEN, DONE };
+
+static moec_status *open_node(ordering *o, size_t node) {
+  frame f = {.node = node};
+  o->state[node] = OPEN;
+  MOEC_TRY(needs_of(o->x, &o->p, o->nodes, node, &f.needs));
+  MOEC_PUSH(o->x->m->arena, o->stack, o->depth, o->cap, f);
+  return NULL;
+}
+
 /* Depth-first, operands first; a node met while it is open lies on a cycle. */
-static moec_status *visit(moec_import *x, const producers *p, Onnx__NodeProto **nodes, size_t root, uint8_t *state, size_t *order,
-                          size_t *n_order) {
-  enum { NEW, OPEN, DONE };
-  moec_arena *a = x->m->arena;
-  frame *stack = NULL;
-  size_t depth = 0, cap = 0;
-  if (state[root] != NEW) return NULL;
-  state[root] = OPEN;
-  MOEC_PUSH(a, stack, depth, cap, ((frame){root, 0}));
-  while (depth) {
-    frame *f = &stack[depth - 1];
-    const Onnx__NodeProto *node = nodes[f->node];
-    if (f->next == node->n_input) {
-      state[f->node] = DONE;
-      order[(*n_order)++] = f->node;
-      depth--;
+static moec_status *visit(ordering *o, size_t root) {
+  if (o->state[root] == NEW) MOEC_TRY(open_node(o, root));
+  while (o->depth) {
+    frame *f = &o->stack[o->depth - 1];
+    if (f->next == f->needs.n) {
+      o->state[f->node] = DONE;
+      o->order[o->n_order++] = f->node;
+      o->depth--;
       continue;
     }
-    size_t d, i = f->node;
-    MOEC_TRY(producer(x, p, i, node, f->next++, &d));
-    if (d == SIZE_MAX || state[d] == DONE) continue;
-    if (state[d] == OPEN) return BAD("node %zu \"%s\" (%s) depends on itself", i, node->name, node->op_type);
-    state[d] = OPEN;
-    MOEC_PUSH(a, stack, depth, cap, ((frame){d, 0}));
+    size_t d = f->needs.v[f->next++];
+    const Onnx__NodeProto *node = o->nodes[f->node];
+    if (o->state[d] == OPEN) return BAD("node %zu \"%s\" (%s) depends on itself", f->node, node->name, node->op_type);
+    if (o->state[d] == NEW) MOEC_TRY(open_node(o, d));
   }
   return NULL;
 }
 
 moec_status *moec_order_nodes(moec_import *x, size_t n, Onnx__NodeProto **nodes, size_t **out_order) {
-  producers p;
-  uint8_t *state = MOEC_NEW_ARRAY(x->m->arena, uint8_t, n + 1);
-  size_t *order = MOEC_NEW_ARRAY(x->m->arena, size_t, n + 1), n_order = 0;
-  MOEC_TRY(collect(x, n, nodes, &p));
-  for (size_t i = 0; i < n; i++) MOEC_TRY(visit(x, &p, nodes, i, state, order, &n_order));
-  *out_order = order;
+  ordering o = {.x = x, .nodes = nodes, .state = MOEC_NEW_ARRAY(x->m->arena, uint8_t, n + 1)};
+  *out_order = o.order = MOEC_NEW_ARRAY(x->m->arena, size_t, n + 1);
+  MOEC_TRY(collect(x, n, nodes, &o.p));
+  for (size_t i = 0; i < n; i++) MOEC_TRY(visit(&o, i));
   return NULL;
 }

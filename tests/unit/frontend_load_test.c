@@ -54,14 +54,14 @@ static void check_inputs(const char *text, const moec_import_options *options, c
 /* Sizes without a name get one that nobody has. */
 START_TEST(open_sizes_are_symbols) {
   check_inputs(THREE, &(moec_import_options){0},
-               (const char *const[]){"f32[batch, 2*seq + 1, 4]", "f32[dim_0, dim_0, dim_1]", "f32[batch, max(seq, 1), floordiv(seq, 2)]", NULL});
+               (const char *const[]){"f32[batch, 2*seq + 1, 4]", "f32[dim_1, dim_0, dim_2]", "f32[batch, max(seq, 1), floordiv(seq, 2)]", NULL});
 }
 END_TEST
 
 START_TEST(sizes_can_be_fixed) {
-  const moec_dim_setting dims[] = {{"seq", 16}, {"dim_1", 3}};
+  const moec_dim_setting dims[] = {{"seq", 16}, {"dim_2", 3}};
   check_inputs(THREE, &(moec_import_options){.dims = dims, .n_dims = 2},
-               (const char *const[]){"f32[batch, 33, 4]", "f32[dim_0, dim_0, 3]", "f32[batch, 16, 8]", NULL});
+               (const char *const[]){"f32[batch, 33, 4]", "f32[dim_1, dim_0, 3]", "f32[batch, 16, 8]", NULL});
 }
 END_TEST
 

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
+#include "tests/unit/opcase.h"
 #include "tests/unit/unit.h"
 
 static inline void onnxwire_varint(moec_buf *b, uint64_t v) {
@@ -147,6 +148,24 @@ static inline void onnxwire_check(size_t n, const onnxwire_case *cases) {
     onnxwire_check(sizeof cases_ / sizeof *cases_, cases_);            \
   }                                                                    \
   END_TEST
+
+/* The model |text| run on |inputs| gives |results|, both as in opcase.h: "f32[2] 1 2; i64[1] 0". */
+static inline void onnxwire_run(const char *text, const char *inputs, const char *results) {
+  moec_tensor in[OPCASE_MAX], want[OPCASE_MAX], got[OPCASE_MAX] = {{0}};
+  uint32_t n_in = 0, n_out = 0;
+  moec_module *m = NULL;
+  moec_buf b = onnxwire(text);
+  for (const char *p = inputs; *p; p += *p == ';') opcase_tensor(&p, &in[n_in++]);
+  for (const char *p = results; *p; p += *p == ';') opcase_tensor(&p, &want[n_out++]);
+  moec_status *s = moec_import_onnx_memory(moec_buf_str(&b), b.size, &m);
+  if (!s) s = moec_interp_run(m, (moec_fn){1}, in, n_in, got, n_out, NULL);
+  if (s) ck_abort_msg("%s: %s", text, moec_status_message(s));
+  for (uint32_t i = 0; i < n_out; i++) opcase_compare(text, i, &got[i], &want[i], 2e-6);
+  for (uint32_t i = 0; i < n_out; i++) moec_tensor_fini(&got[i]), moec_tensor_fini(&want[i]);
+  for (uint32_t i = 0; i < n_in; i++) moec_tensor_fini(&in[i]);
+  moec_module_destroy(m);
+  moec_buf_fini(&b);
+}
 
 /* Pieces of texts. */
 #define WIRE_MODEL(...) "ir_version:8 opset_import{version:17} graph{name:'g' " __VA_ARGS__ "}"
