@@ -135,7 +135,9 @@ moec_status *moec_rt_run_MOE_GROUPED_DOT(const moec_rt_call *c) {
     return moec_rt_op_error(c, MOEC_INVALID_ARGUMENT,
                             "expected offsets that rise from 0 to %" PRId64, g.rows->dims[0]);
   }
-  if (g.m == 0) return NULL;
-  moec_rt_parallel_for(c->pool, total, 1, run_tiles, &g);
+  if (g.m == 0 || total == 0) return NULL;
+  double cost = (double)g.rows->dims[0] * (double)g.m * (double)g.k / (double)total / 8;
+  moec_rt_parallel_for(c->pool, total, moec_rt_grain(cost > 1e9 ? 1000000000 : (int64_t)cost),
+                       run_tiles, &g);
   return NULL;
 }

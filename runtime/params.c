@@ -33,28 +33,49 @@ static moec_status *open_file(const moec_rt_plan *p, uint32_t i, const moec_rt_w
   char path[PATH_MAX];
   MOEC_TRY(find_file(moec_rt_str(p, f->name), w, path, sizeof path));
   MOEC_TRY(moec_map_user_file(path, out));
-  if (out->size != f->size) {
-    return moec_error(MOEC_INVALID_ARGUMENT,
-                      "%s: expected the %" PRIu64
-                      " bytes that the model was compiled with, got %zu",
-                      path, f->size, out->size);
-  }
-  if (w->trust) return NULL;
-  uint8_t got[32];
-  moec_sha256(out->data, out->size, got);
-  if (!memcmp(f->sha256, got, sizeof got)) return NULL;
+  if (out->size == f->size) return NULL;
   return moec_error(MOEC_INVALID_ARGUMENT,
-                    "%s: expected the contents that the model was compiled with, "
-                    "sha256 %02x%02x%02x%02x..., got %02x%02x%02x%02x...",
-                    path, f->sha256[0], f->sha256[1], f->sha256[2], f->sha256[3], got[0], got[1],
-                    got[2], got[3]);
+                    "%s: expected the %" PRIu64 " bytes that the model was compiled with, got %zu",
+                    path, f->size, out->size);
 }
 
-static moec_status *open_files(const moec_rt_plan *p, const moec_rt_weights *w, moec_rt_params *x) {
+typedef struct hashing {
+  const moec_map *files;
+  uint8_t (*sha256)[32]; /* by file */
+} hashing;
+
+static void hash_files(void *ctx, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const hashing *h = ctx;
+  for (int64_t i = begin; i < end; i++)
+    moec_sha256(h->files[i].data, h->files[i].size, h->sha256[i]);
+}
+
+static moec_status *check_hashes(const moec_rt_plan *p, moec_rt_pool *pool,
+                                 const moec_rt_params *x) {
+  hashing h = {.files = x->files};
+  moec_status *s = MOEC_RT_NEW(p->mem, h.sha256, p->n_files, "weights");
+  if (s) return s;
+  moec_rt_parallel_for(pool, p->n_files, 1, hash_files, &h);
+  for (uint32_t i = 0; !s && i < p->n_files; i++) {
+    const uint8_t *want = p->files[i].sha256, *got = h.sha256[i];
+    if (!memcmp(want, got, sizeof h.sha256[i])) continue;
+    s = moec_error(MOEC_INVALID_ARGUMENT,
+                   "%s: expected the contents that the model was compiled with, sha256 "
+                   "%02x%02x%02x%02x..., got %02x%02x%02x%02x...",
+                   moec_rt_str(p, p->files[i].name), want[0], want[1], want[2], want[3], got[0],
+                   got[1], got[2], got[3]);
+  }
+  moec_rt_free(p->mem, h.sha256);
+  return s;
+}
+
+static moec_status *open_files(const moec_rt_plan *p, moec_rt_pool *pool, const moec_rt_weights *w,
+                               moec_rt_params *x) {
   MOEC_TRY(MOEC_RT_NEW(p->mem, x->files, p->n_files, "weights"));
   x->n_files = p->n_files;
   for (uint32_t i = 0; i < p->n_files; i++) MOEC_TRY(open_file(p, i, w, &x->files[i]));
-  return NULL;
+  return w->trust ? NULL : check_hashes(p, pool, x);
 }
 
 /* ---- one piece --------------------------------------------------------------------------- */
@@ -252,7 +273,7 @@ static moec_status *place(const moec_rt_plan *p, void **buffers, uint8_t *copied
 
 static moec_status *load(const moec_rt_plan *p, moec_rt_pool *pool, const moec_rt_weights *w,
                          void **buffers, moec_rt_params *x) {
-  MOEC_TRY(open_files(p, w, x));
+  MOEC_TRY(open_files(p, pool, w, x));
   for (uint32_t i = 0; i < p->n_consts; i++) {
     uint32_t b = p->tensors[p->consts[i].tensor].buffer;
     buffers[b] = (void *)(uintptr_t)(p->data + p->consts[i].offset);
