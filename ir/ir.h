@@ -198,6 +198,8 @@ struct moec_module {
   size_t n_params, cap_params;
   moec_constraint *constraints;
   size_t n_constraints, cap_constraints;
+  uint32_t *constraint_slots;    /* hash table: index + 1 of the first n_hashed constraints */
+  size_t n_constraint_slots, n_hashed;
   moec_file *files;
   size_t n_files, cap_files;
   moec_sym name;                 /* of the source model: file name without folder */

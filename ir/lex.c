@@ -260,7 +260,7 @@ const moec_const *moec_lex_const(moec_lexer *l) {
   moec_status *s = moec_shape_bytes(t.dtype, t.rank, dims, &c->size);
   bool encoded = moec_lex_take(l, "base64");
   /* a text can't promise more bytes than it holds */
-  if (s || c->size > (encoded ? strlen(l->at) : 8 * strlen(l->at))) {
+  if (s || c->size > (encoded ? 1u : 8u) * (size_t)(l->end - l->at)) {
     moec_status_free(s);
     moec_lex_fail(l, "expected a constant no larger than its text");
     return NULL;

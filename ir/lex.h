@@ -7,7 +7,7 @@
 
 typedef struct moec_lexer {
   moec_module *m;
-  const char *text, *at;
+  const char *text, *at, *end; /* *end is the NUL */
   moec_status *error; /* owned */
 } moec_lexer;
 
@@ -18,7 +18,7 @@ bool moec_lex_end(moec_lexer *l); /* end of the text, or an error */
 
 /* Each gives "" or 0 after an error. Strings live in the module's arena. */
 const char *moec_lex_string(moec_lexer *l);        /* "quoted", with \xHH */
-const char *moec_lex_word(moec_lexer *l);          /* letters, digits, _ and . */
+const char *moec_lex_word(moec_lexer *l);          /* letters, digits, bytes from 128 on, _ and . */
 int64_t moec_lex_int(moec_lexer *l);
 uint32_t moec_lex_u32(moec_lexer *l);
 double moec_lex_float(moec_lexer *l);              /* hexadecimal or decimal, inf, nan */

@@ -44,10 +44,35 @@ moec_param moec_param_add(moec_module *m, const moec_param_info *info) {
 moec_param_info *moec_param_get(const moec_module *m, moec_param p) { return &m->params[p.i]; }
 uint32_t moec_param_count(const moec_module *m) { return (uint32_t)m->n_params - 1; }
 
+/* Where the constraint of |a| and |b| stands in the hash table, or would. */
+static size_t constraint_slot(const moec_module *m, moec_dim a, moec_dim b) {
+  uint32_t key[2] = {a.i, b.i};
+  size_t i = (size_t)moec_hash(MOEC_HASH_SEED, key, sizeof key) & (m->n_constraint_slots - 1);
+  for (; m->constraint_slots[i]; i = (i + 1) & (m->n_constraint_slots - 1)) {
+    const moec_constraint *c = &m->constraints[m->constraint_slots[i] - 1];
+    if (moec_dim_eq(c->a, a) && moec_dim_eq(c->b, b)) break;
+  }
+  return i;
+}
+
+/* Brings the hash table up to date, with room for one more. */
+static void hash_constraints(moec_module *m) {
+  if (2 * (m->n_constraints + 1) > m->n_constraint_slots) {
+    m->n_constraint_slots = m->n_constraint_slots ? m->n_constraint_slots : 64;
+    while (2 * (m->n_constraints + 1) > m->n_constraint_slots) m->n_constraint_slots *= 2;
+    m->constraint_slots = MOEC_NEW_ARRAY(m->arena, uint32_t, m->n_constraint_slots);
+    m->n_hashed = 0;
+  }
+  for (; m->n_hashed < m->n_constraints; m->n_hashed++) {
+    const moec_constraint *c = &m->constraints[m->n_hashed];
+    m->constraint_slots[constraint_slot(m, c->a, c->b)] = (uint32_t)m->n_hashed + 1;
+  }
+}
+
 void moec_constrain_equal(moec_module *m, moec_dim a, moec_dim b, const char *where, const char *what) {
   if (moec_dim_eq(a, b)) return;
-  for (size_t i = 0; i < m->n_constraints; i++) /* one report a pair is enough */
-    if (moec_dim_eq(m->constraints[i].a, a) && moec_dim_eq(m->constraints[i].b, b)) return;
+  hash_constraints(m);
+  if (m->constraint_slots[constraint_slot(m, a, b)]) return; /* one report a pair is enough */
   moec_constraint c = {a, b, moec_sym_make(m, where), moec_sym_make(m, what)};
   MOEC_PUSH(m->arena, m->constraints, m->n_constraints, m->cap_constraints, c);
 }

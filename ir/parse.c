@@ -293,7 +293,7 @@ static void collect_functions(moec_lexer *l) {
   for (const char *p = l->text; p && !l->error; p = strchr(p, '\n')) {
     if (*p == '\n') p++;
     if (strncmp(p, "fn @\"", 5) != 0) continue;
-    moec_lexer name = {.m = l->m, .text = l->text, .at = p + 4};
+    moec_lexer name = {.m = l->m, .text = l->text, .at = p + 4, .end = l->end};
     const char *s = moec_lex_string(&name);
     l->error = name.error;
     for (size_t i = 1; i < l->m->n_fns && !l->error; i++)
@@ -304,7 +304,7 @@ static void collect_functions(moec_lexer *l) {
 
 moec_status *moec_parse(const char *text, moec_module **out) {
   moec_module *m = moec_module_create();
-  moec_lexer l = {.m = m, .text = text, .at = text};
+  moec_lexer l = {.m = m, .text = text, .at = text, .end = text + strlen(text)};
   *out = NULL;
   read_header(&l);
   collect_functions(&l);
