@@ -50,7 +50,7 @@ foreach(file IN LISTS programs)
   moec_test_program(${name} ${file})
   target_link_libraries(${name} PRIVATE PkgConfig::CHECK)
   add_test(NAME ${label}/${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${label}/${name} PROPERTIES LABELS ${label} TIMEOUT 120
+  set_tests_properties(${label}/${name} PROPERTIES LABELS ${label} TIMEOUT 600
                        SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endforeach()
 

@@ -1,12 +1,12 @@
 /* The last stage: kernels, plan, executable. */
 #include "codegen/codegen.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/outfile.h"
-#include "base/size.h"
+#include "base/file.h"
 #include "codegen/cc.h"
 #include "codegen/emit.h"
 #include "codegen/kernel.h"
@@ -88,40 +88,36 @@ static void pad_to(moec_buf *b, size_t align) {
   while (b->size % align) moec_buf_putc(b, '\0');
 }
 
-/* Payload and footer; the payload's offset in the file is |offset|. */
-static void assemble(const artifact *x, uint64_t offset, moec_buf *payload, moec_footer *footer) {
+/* The whole file: stub, payload at a page, footer. The hash covers everything before itself. */
+static void assemble(const moec_codegen_options *o, const artifact *x, moec_buf *file) {
   size_t report = x->report ? strlen(x->report) : 0;
-  *footer = (moec_footer){.payload_offset = offset, .version = MOEC_PLAN_VERSION};
-  moec_buf_write(payload, x->plan.data, x->plan.size);
-  footer->plan_size = x->plan.size;
-  pad_to(payload, MOEC_PAGE);
-  footer->kernels_offset = payload->size, footer->kernels_size = x->kernels.size;
-  if (x->kernels.size) moec_buf_write(payload, x->kernels.data, x->kernels.size);
-  pad_to(payload, MOEC_PAGE);
-  footer->data_offset = payload->size, footer->data_size = x->data->size;
-  if (x->data->size) moec_buf_write(payload, x->data->data, x->data->size);
-  footer->report_offset = payload->size, footer->report_size = report;
-  if (report) moec_buf_write(payload, x->report, report);
-  pad_to(payload, 8);
-  footer->payload_size = payload->size;
-  moec_sha256(payload->data, payload->size, footer->sha256);
-  memcpy(footer->magic, MOEC_FOOTER_MAGIC, sizeof footer->magic);
+  moec_buf_write(file, o->stub, o->stub_size);
+  pad_to(file, MOEC_PAGE);
+  size_t start = file->size;
+  moec_footer f = {.payload_offset = start, .version = MOEC_PLAN_VERSION};
+  moec_buf_write(file, x->plan.data, x->plan.size);
+  f.plan_size = x->plan.size;
+  pad_to(file, MOEC_PAGE);
+  f.kernels_offset = file->size - start, f.kernels_size = x->kernels.size;
+  if (x->kernels.size) moec_buf_write(file, x->kernels.data, x->kernels.size);
+  pad_to(file, MOEC_PAGE);
+  f.data_offset = file->size - start, f.data_size = x->data->size;
+  if (x->data->size) moec_buf_write(file, x->data->data, x->data->size);
+  f.report_offset = file->size - start, f.report_size = report;
+  if (report) moec_buf_write(file, x->report, report);
+  pad_to(file, 8);
+  f.payload_size = file->size - start;
+  memcpy(f.magic, MOEC_FOOTER_MAGIC, sizeof f.magic);
+  size_t at = file->size;
+  moec_buf_write(file, &f, sizeof f);
+  moec_sha256(file->data, at + offsetof(moec_footer, sha256), (uint8_t *)file->data + at + offsetof(moec_footer, sha256));
 }
 
 static moec_status *write_file(const moec_codegen_options *o, const artifact *x, const char *path) {
-  static const char zeros[MOEC_PAGE];
-  moec_outfile *f = NULL;
-  moec_buf payload = {0};
-  moec_footer footer;
-  size_t offset = moec_align_up(o->stub_size, MOEC_PAGE);
-  assemble(x, offset, &payload, &footer);
-  moec_status *s = moec_outfile_begin(path, 0755, &f);
-  if (!s) s = moec_outfile_write(f, o->stub, o->stub_size);
-  if (!s) s = moec_outfile_write(f, zeros, offset - o->stub_size);
-  if (!s) s = moec_outfile_write(f, payload.data, payload.size);
-  if (!s) s = moec_outfile_write(f, &footer, sizeof footer);
-  s = moec_outfile_end(f, s);
-  moec_buf_fini(&payload);
+  moec_buf file = {0};
+  assemble(o, x, &file);
+  moec_status *s = moec_write_file(path, file.data, file.size, 0755);
+  moec_buf_fini(&file);
   return s;
 }
 

@@ -27,8 +27,8 @@ typedef struct moec_footer {
   uint64_t kernels_offset, kernels_size;  /* from payload_offset */
   uint64_t data_offset, data_size;        /* from payload_offset */
   uint64_t report_offset, report_size;    /* from payload_offset: the partition as JSON, for `moec inspect` */
-  uint8_t sha256[32];                     /* of the payload */
   uint32_t version, reserved;
+  uint8_t sha256[32];                     /* of the whole file up to this field */
   char magic[8];
 } moec_footer;
 

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdalign.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "runtime/sizes.h"
@@ -33,12 +34,12 @@ static moec_status *check_part(const char *what, uint64_t offset, uint64_t size,
   return NULL;
 }
 
-static moec_status *check_hash(const moec_footer *f, const uint8_t *payload) {
+static moec_status *check_hash(const moec_footer *f, const uint8_t *bytes, size_t size) {
   uint8_t got[32];
-  moec_sha256(payload, (size_t)f->payload_size, got);
+  moec_sha256(bytes, size - sizeof *f + offsetof(moec_footer, sha256), got);
   if (!memcmp(f->sha256, got, sizeof got)) return NULL;
   return invalid(
-      "expected a payload with the sha256 of its footer, %02x%02x%02x%02x..., got "
+      "expected a file with the sha256 of its footer, %02x%02x%02x%02x..., got "
       "%02x%02x%02x%02x...: the file was edited",
       f->sha256[0], f->sha256[1], f->sha256[2], f->sha256[3], got[0], got[1], got[2], got[3]);
 }
@@ -71,7 +72,7 @@ static moec_status *read_footer(moec_rt_plan *p, const uint8_t *bytes, size_t si
   p->payload = bytes + f->payload_offset;
   if (f->kernels_size) p->kernel_object = p->payload + f->kernels_offset;
   p->data = p->payload + f->data_offset;
-  return trust ? NULL : check_hash(f, p->payload);
+  return trust ? NULL : check_hash(f, bytes, size);
 }
 
 static moec_status *read_section(const moec_rt_plan *p, const char *name, moec_plan_section at,

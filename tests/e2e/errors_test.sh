@@ -75,7 +75,7 @@ for n in 1 100 5000; do
   chmod +x "$dir/cut"
   refused "cut" "$dir/cut" info
 done
-for at in $((size - 50)) $((size - 2000)) $((size - 300000)) $((size / 2 + size / 4)); do
+for at in $((size - 20)) $((size - 50)) $((size - 2000)) $((size - 300000)) $((size - 900000)); do
   cp "$dir/exe" "$dir/edited"
   printf '\xff\x00\xff' | dd of="$dir/edited" bs=1 seek=$at conv=notrunc status=none
   refused "edited" "$dir/edited" info

@@ -3,6 +3,7 @@
 #ifndef MOEC_TESTS_PLAN_BUILDER_H
 #define MOEC_TESTS_PLAN_BUILDER_H
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,9 +151,8 @@ static inline void pb_lifetimes(plan_builder *b) {
 
 static inline void pb_hash(uint8_t *file, size_t size) {
   moec_footer f;
-  memcpy(&f, file + size - sizeof f, sizeof f);
-  moec_sha256(file + f.payload_offset, f.payload_size, f.sha256);
-  memcpy(file + size - sizeof f, &f, sizeof f);
+  size_t hash = size - sizeof f + offsetof(moec_footer, sha256);
+  moec_sha256(file, hash, file + hash);
 }
 
 /* The file: |stub| (NULL: none), payload and footer. Freed by the caller. */
