@@ -48,7 +48,7 @@ IMPORTER(shape) {
   start = start < -r ? 0 : start < 0 ? start + r : start > r ? r : start;
   end = end < -r ? 0 : end < 0 ? end + r : end > r ? r : end;
   if (end < start) end = start;
-  moec_onnx_out_content(n, 0, MOEC_I64, 1, (uint32_t)(end - start), t.dims + start);
+  moec_onnx_out_content(n, 0, MOEC_I64, 1, (uint32_t)(end - start), end > start ? t.dims + start : NULL);
   return NULL;
 }
 
