@@ -138,8 +138,12 @@ static void do_where(content_node *c) {
   give(c, rank, n, c->in[1].dtype);
 }
 
+static void copy_first(content_node *c) { /* an empty list may have no elements to point at */
+  if (c->in[0].n) memcpy(c->out, c->in[0].v, c->in[0].n * sizeof *c->out);
+}
+
 static void do_identity(content_node *c) {
-  memcpy(c->out, c->in[0].v, c->in[0].n * sizeof *c->out);
+  copy_first(c);
   give(c, c->in[0].rank, c->in[0].n, c->in[0].dtype);
 }
 
@@ -224,7 +228,7 @@ static void do_reshape(content_node *c) {
   if (c->n_in != 2 || c->in[1].n > 1) return;
   if (c->in[1].n == 0 && c->in[0].n != 1) return;
   if (c->in[1].n == 1 && (!constant(c, 1, 0, &size) || (size != -1 && size != c->in[0].n))) return;
-  memcpy(c->out, c->in[0].v, c->in[0].n * sizeof *c->out);
+  copy_first(c);
   give(c, c->in[1].n, c->in[0].n, c->in[0].dtype);
 }
 

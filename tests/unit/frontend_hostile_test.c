@@ -257,6 +257,14 @@ ONNXWIRE_TEST(
     {WITH_INTS("input:'x' input:'s' op_type:'GatherND'", WIRE_INTS("s", 1, "int64_data:0")), NULL},
     {WITH_INTS("input:'x' op_type:'Cast' attribute{name:'to' type:2 i:99999999999}", ""), "element type"},
     {WITH_INTS("input:'x' op_type:'Softmax' attribute{name:'axis' type:2 i:-9223372036854775808}", ""), "expected an axis"},
+    /* lists without an element */
+    {WITH_INTS("input:'s' op_type:'Identity'", WIRE_INTS("s", 0, "")), NULL},
+    {WITH_INTS("input:'s' op_type:'Neg'", WIRE_INTS("s", 0, "")), NULL},
+    {WITH_INTS("input:'s' input:'s' op_type:'Concat' attribute{name:'axis' type:2 i:0}", WIRE_INTS("s", 0, "")), NULL},
+    {WITH_INTS("input:'s' input:'t' op_type:'Reshape'", WIRE_INTS("s", 0, "") WIRE_INTS("t", 1, "int64_data:-1")), NULL},
+    {WITH_INTS("input:'s' op_type:'ReduceProd'", WIRE_INTS("s", 0, "")), NULL},
+    {WITH_INTS("input:'x' input:'s' op_type:'Expand'", WIRE_INTS("s", 0, "")), NULL},
+    {WITH_INTS("input:'v' op_type:'Shape'", "initializer{name:'v' data_type:1 float_data:1.0}"), NULL},
     /* more elements than the evaluator of sizes keeps */
     {WITH_INTS("input:'s' input:'i' op_type:'Gather'", WIRE_INTS("s", 1, "int64_data:7") WIRE_INTS("i", 3000, "*3000{int64_data:0}")), NULL},
     {WITH_INTS("input:'i' op_type:'Neg'", WIRE_INTS("i", 3000, "*3000{int64_data:5}")), NULL},
