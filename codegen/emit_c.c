@@ -125,9 +125,29 @@ static void temp_place(moec_emit *e, uint32_t id) {
   moec_buf_putc(e->b, ']');
 }
 
+/* Whether a load steps by more than a few elements as variable |var| counts. gcc obeys a simd pragma
+ * at any cost: two loads 4096 elements apart become one group of 4096 lanes, which it shuffles for
+ * hours. Without the pragma it weighs such loops itself, and leaves them scalar. */
+static bool far_apart(const moec_emit *e, uint32_t var) {
+  enum { FAR = 16 };
+  for (size_t i = 1; i < e->k->n_nodes; i++) {
+    const moec_kx_node *load = &e->k->nodes[i];
+    if (load->kind != MOEC_KX_LOAD) continue;
+    const moec_kx_node *at = &e->k->nodes[load->args[0].i];
+    for (uint32_t k = 0; at->kind == MOEC_KX_SUM && k < at->n_args; k++) {
+      const moec_kx_node *x = &e->k->nodes[at->args[k].i];
+      int64_t step;
+      if (x->kind == MOEC_KX_VAR && x->id == var && moec_dim_is_const(e->k->m, at->coeffs[k], &step) &&
+          (step > FAR || step < -FAR))
+        return true;
+    }
+  }
+  return false;
+}
+
 static void loop_head(moec_emit *e, const moec_kstmt *st) {
   const moec_kvar *v = &e->k->vars[st->id];
-  if (st->simd) {
+  if (st->simd && !far_apart(e, st->id)) {
     moec_buf_puts(e->b, "#pragma omp simd");
     for (uint32_t i = 0; i < st->n_accs; i++) {
       const moec_kx_node *n = &e->k->nodes[st->accs[i].i];

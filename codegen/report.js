@@ -256,7 +256,7 @@ function parameters() {
                 ({ x }) =>
                     [h('code', {}, x.name), h('code', {}, x.type), x.storage, human(x.elements), bytes(x.bytes),
                      fnKey(x.function),
-                     [x.group === 'expert' && 'expert', !x.trainable && 'frozen', x.tied && 'tied']
+                     [x.group === 'expert' && 'expert', x.tied && 'tied']
                          .filter(Boolean)
                          .join(', ')])),
         h('p.lead', {}, hit.length > most ? `the first ${most} of ${hit.length}` : many(hit.length, 'parameter')));

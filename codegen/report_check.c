@@ -64,7 +64,7 @@ static const field function_fields[] = {{"name", IS_TEXT, 0}, {"kind", IS_TEXT, 
 static const field hoisted_fields[] = {{"function", IS_FUNCTION, 0}, {"region", IS_INT, 0}, {"at", IS_TEXT, 0}, {"title", IS_TEXT, 0},
     {"type", IS_TEXT, 0}, {"calls", IS_INT, 0}, {"flops", IS_SIZE, 0}, END};
 static const field param_fields[] = {{"name", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"storage", IS_TEXT, 0}, {"elements", IS_INT, 0},
-    {"bytes", IS_INT, 0}, {"active", IS_INT, 0}, {"group", IS_TEXT, 0}, {"trainable", IS_BOOL, 0}, {"tied", IS_BOOL, 0},
+    {"bytes", IS_INT, 0}, {"active", IS_INT, 0}, {"group", IS_TEXT, 0}, {"tied", IS_BOOL, 0},
     {"function", IS_FUNCTION, 0}, END};
 static const field params_fields[] = {{"count", IS_INT, 0}, {"elements", IS_INT, 0}, {"bytes", IS_INT, 0}, {"active", IS_INT, 0},
     {"dense", IS_OBJECT, sum_fields}, {"expert", IS_OBJECT, sum_fields}, {"unused", IS_OBJECT, sum_fields},

@@ -100,7 +100,6 @@ static void list_param(lister *l, moec_param id, uint32_t fn, const report_regio
   moec_report_set_int(o, "bytes", bytes);
   moec_report_set_int(o, "active", active);
   moec_report_set(o, "group", moec_report_str(expert ? "expert" : "dense"));
-  moec_report_set(o, "trainable", json_boolean(p->trainable));
   moec_report_set(o, "tied", json_boolean(p->tie != 0));
   moec_report_set_int(o, "function", fn);
   moec_report_add(l->list, o);
