@@ -148,6 +148,7 @@ static bool absorb(absorber *a, moec_node n, moec_param_info *p) {
     if (!record_of(a, x).i || moec_use_count(a->g, x) != 1) return false;
   }
   *p = start_record(a, record_of(a, moec_in(a->g, n, 0)));
+  const char *name = moec_sym_str(a->m, moec_value_get(a->g, y)->name);
   bool ok = true;
   if (moec_op_of(a->g, n) == MOEC_OP_TRANSPOSE) {
     moec_ints perm = MOEC_ATTRS(a->g, n, TRANSPOSE)->perm;
@@ -159,6 +160,7 @@ static bool absorb(absorber *a, moec_node n, moec_param_info *p) {
       }
   } else if (moec_op_of(a->g, n) == MOEC_OP_CONCAT) {
     ok = concat_records(a, n, p);
+    if (strchr(name, '.')) p->name = moec_value_get(a->g, y)->name; /* a module's path: better than what the parts share */
   } else {
     ok = reshape_pieces(a, p, moec_value_get(a->g, y)->type);
   }

@@ -11,22 +11,25 @@
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "include/plan.h"
+#include "models/models.h"
 #include "passes/pass.h"
 
 extern const char moec_stub_begin[], moec_stub_end[];
 
 static const char usage[] =
-    "usage: moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu] [--precision f32]\n"
+    "usage: moec import DIR -o MODEL.onnx [--init SEED] [--set KEY=VALUE ...]\n"
+    "            DIR: config.json and *.safetensors of a Hugging Face checkpoint; --init: random weights\n"
+    "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu] [--precision f32]\n"
     "            [--dim NAME=N ...] [--dump-dir DIR] [--remarks]\n"
     "       moec inspect FILE [--format text|json|dot|html] [-o OUT] [--dim NAME=N ...]\n"
     "            FILE: a model (.onnx) or an executable made by moec compile\n";
 
-enum { MAX_DIMS = 16 };
+enum { MAX_LIST = 64 };
 
 typedef struct arguments {
-  const char *input, *output, *weights, *target, *precision, *format, *dump_dir;
-  const char *dims[MAX_DIMS];
-  int n_dims;
+  const char *input, *output, *weights, *target, *precision, *format, *dump_dir, *init;
+  const char *list[MAX_LIST]; /* of --dim or --set */
+  int n_list;
   bool remarks;
 } arguments;
 
@@ -34,18 +37,20 @@ typedef struct arguments {
 
 typedef struct flag {
   const char *name;
-  enum { TEXT, SWITCH, DIM } kind;
+  enum { TEXT, SWITCH, LIST } kind;
   size_t offset; /* in arguments */
   const char *commands;
 } flag;
 
 static const flag flags[] = {
-    {"-o", TEXT, offsetof(arguments, output), "compile inspect"},
+    {"-o", TEXT, offsetof(arguments, output), "import compile inspect"},
+    {"--init", TEXT, offsetof(arguments, init), "import"},
+    {"--set", LIST, 0, "import"},
     {"--weights", TEXT, offsetof(arguments, weights), "compile inspect"},
     {"--target", TEXT, offsetof(arguments, target), "compile"},
     {"--precision", TEXT, offsetof(arguments, precision), "compile"},
     {"--format", TEXT, offsetof(arguments, format), "inspect"},
-    {"--dim", DIM, 0, "compile inspect"},
+    {"--dim", LIST, 0, "compile inspect"},
     {"--dump-dir", TEXT, offsetof(arguments, dump_dir), "compile inspect"},
     {"--remarks", SWITCH, offsetof(arguments, remarks), "compile"},
 };
@@ -75,9 +80,9 @@ static moec_status *parse_arguments(int argc, char **argv, arguments *a) {
       continue;
     }
     if (++i == argc) return usage_error("a value is missing after", argv[i - 1]);
-    if (f->kind == DIM) {
-      if (a->n_dims == MAX_DIMS) return usage_error("too many --dim options at", argv[i]);
-      a->dims[a->n_dims++] = argv[i];
+    if (f->kind == LIST) {
+      if (a->n_list == MAX_LIST) return usage_error("too many values at", argv[i]);
+      a->list[a->n_list++] = argv[i];
     } else {
       *(const char **)((char *)a + f->offset) = argv[i];
     }
@@ -144,10 +149,10 @@ static moec_status *prepare_dump(const char *dir) {
 
 /* Import and every pass. */
 static moec_status *front(const arguments *a, const moec_compile_options *o, moec_pass_ctx *cx, moec_module **out) {
-  moec_dim_setting dims[MAX_DIMS];
+  moec_dim_setting dims[MAX_LIST];
   dumper d = {a->dump_dir, 0};
-  for (int i = 0; i < a->n_dims; i++) MOEC_TRY(parse_dim(a->dims[i], &dims[i]));
-  moec_import_options io = {.weights_dir = a->weights, .dims = dims, .n_dims = (size_t)a->n_dims};
+  for (int i = 0; i < a->n_list; i++) MOEC_TRY(parse_dim(a->list[i], &dims[i]));
+  moec_import_options io = {.weights_dir = a->weights, .dims = dims, .n_dims = (size_t)a->n_list};
   if (a->dump_dir) MOEC_TRY(prepare_dump(a->dump_dir));
   MOEC_TRY(moec_import_onnx(a->input, &io, out));
   *cx = (moec_pass_ctx){.options = o};
@@ -179,6 +184,26 @@ static moec_status *compile_command(const arguments *a) {
   moec_status *s = front(a, &o, &cx, &m);
   if (!s) s = compile_module(a, m, &cx);
   moec_module_destroy(m);
+  return s;
+}
+
+/* ---- import ------------------------------------------------------------------------------- */
+
+static moec_status *import_command(const arguments *a) {
+  moec_checkpoint_options o = {.output = a->output, .init = a->init != NULL, .sets = a->list, .n_sets = (size_t)a->n_list};
+  moec_buf remarks = {0};
+  char *end;
+  if (!a->output) return moec_error(MOEC_INVALID_ARGUMENT, "import: expected -o MODEL.onnx");
+  if (a->init) {
+    errno = 0;
+    o.seed = strtoull(a->init, &end, 10);
+    if (errno || *end || a->init[0] < '0' || a->init[0] > '9')
+      return moec_error(MOEC_INVALID_ARGUMENT, "--init: expected a seed, a number, got \"%s\"", a->init);
+  }
+  moec_status *s = moec_import_checkpoint(a->input, &o, &remarks);
+  for (const char *at = moec_buf_str(&remarks); !s && *at; at += strcspn(at, "\n"), at += *at == '\n')
+    fprintf(stderr, "moec: remark: %.*s\n", (int)strcspn(at, "\n"), at);
+  moec_buf_fini(&remarks);
   return s;
 }
 
@@ -235,13 +260,14 @@ static moec_status *inspect_command(const arguments *a) {
 /* ---- main --------------------------------------------------------------------------------- */
 
 static const struct { const char *name; moec_status *(*run)(const arguments *a); } commands[] = {
+    {"import", import_command},
     {"compile", compile_command},
     {"inspect", inspect_command},
 };
 
 static moec_status *dispatch(int argc, char **argv) {
   arguments a;
-  if (argc < 2) return moec_error(MOEC_INVALID_ARGUMENT, "expected a command: compile or inspect (moec --help shows the usage)");
+  if (argc < 2) return moec_error(MOEC_INVALID_ARGUMENT, "expected a command: import, compile or inspect (moec --help shows the usage)");
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     if (strcmp(commands[i].name, argv[1]) != 0) continue;
     MOEC_TRY(parse_arguments(argc, argv, &a));
