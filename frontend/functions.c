@@ -6,12 +6,22 @@
 enum { MAX_CALL_DEPTH = 32, ATTRIBUTE_PROTO = 11 }; /* FunctionProto.attribute_proto, since onnx 1.13 */
 #define BAD(...) moec_error(MOEC_INVALID_MODEL, __VA_ARGS__)
 
-const Onnx__FunctionProto *moec_find_function(const moec_import *x, const Onnx__NodeProto *p) {
-  for (size_t i = 0; i < x->model->n_functions; i++) {
-    const Onnx__FunctionProto *f = x->model->functions[i];
-    if (strcmp(f->name, p->op_type) == 0 && strcmp(moec_onnx_domain(f->domain), moec_onnx_domain(p->domain)) == 0) return f;
+static const char *full_name(moec_import *x, const char *domain, const char *name) {
+  return moec_arena_printf(x->m->arena, "%s::%s", moec_onnx_domain(domain), name);
+}
+
+const Onnx__FunctionProto *moec_find_function(moec_import *x, const Onnx__NodeProto *p) {
+  const Onnx__ModelProto *m = x->model;
+  if (!m->n_functions) return NULL;
+  if (!x->functions.n_slots) {
+    moec_scope_init(&x->functions, x->m->arena);
+    for (size_t i = 0; i < m->n_functions; i++) {
+      moec_entry *e = moec_scope_add(&x->functions, x->m->arena, full_name(x, m->functions[i]->domain, m->functions[i]->name));
+      if (e) e->initializer = i + 1;
+    }
   }
-  return NULL;
+  const moec_entry *e = moec_scope_find(&x->functions, full_name(x, p->domain, p->op_type));
+  return e ? m->functions[e->initializer - 1] : NULL;
 }
 
 /* ---- attributes --------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ static moec_status *input_dim(moec_import *x, const char *name, size_t axis, con
   if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param && *d->dim_param)
     return moec_context(moec_dim_parse(x->m, d->dim_param, out), "input \"%s\": axis %zu", name, axis);
   *out = moec_dim_fresh(x->m, "dim");
-  return NULL;
+  return out->i ? NULL : BAD("input \"%s\": expected fewer sizes without a value, got %u and one more", name, moec_dim_symbol_count(x->m));
 }
 
 /* Makes the symbols that the model names, so that none made up for a size without a name is one of them. */
@@ -34,6 +34,7 @@ static moec_status *note_symbols(moec_import *x, const Onnx__ValueInfoProto *v) 
 
 /* Sizes given on the command line take the place of their symbols. */
 static moec_dim fix_dims(moec_import *x, moec_dim d) {
+  if (!x->options->n_dims) return d;
   moec_dim *map = MOEC_NEW_ARRAY(x->m->arena, moec_dim, moec_dim_symbol_count(x->m) + 1);
   for (uint32_t i = 0; i < moec_dim_symbol_count(x->m); i++)
     for (size_t k = 0; k < x->options->n_dims; k++)

@@ -47,7 +47,10 @@ static moec_value make_content(moec_onnx *n, const moec_entry *e) {
 
 moec_value moec_onnx_in(moec_onnx *n, uint32_t i) {
   moec_entry *e = moec_onnx_entry(n, i);
-  if (!e || n->b->error) return (moec_value){0};
+  if (n->b->error) return (moec_value){0};
+  if (!e && i < n->p->n_input && n->p->input[i][0] && !moec_scope_find(n->x->scope, n->p->input[i]))
+    moec_b_fail(n->b, moec_error(MOEC_UNSUPPORTED, "operand %u \"%s\" is a result that moec does not compute", i, n->p->input[i]));
+  if (!e) return (moec_value){0};
   if (e->v.i) return e->v;
   if (e->tensor) {
     moec_sym loc = n->b->g->loc;
@@ -269,7 +272,7 @@ moec_status *moec_check_countable(moec_module *m, moec_type t) {
   moec_dim one = moec_dim_const(m, 1), bytes = moec_dim_const(m, (int64_t)moec_dtype_get(info.dtype)->bytes);
   for (uint32_t i = 0; i < info.rank; i++) /* a size of 0 must not hide an overflow of the others */
     bytes = moec_dim_mul(m, bytes, moec_dim_is(m, info.dims[i], 0) ? one : info.dims[i]);
-  return bytes.i ? NULL : moec_error(MOEC_INVALID_MODEL, "expected a tensor of less than 2^63 bytes");
+  return bytes.i ? NULL : moec_error(MOEC_INVALID_MODEL, "expected a tensor of less than 2^63 bytes, and sizes of fewer terms");
 }
 
 static moec_status *check_results(const moec_onnx *n) {

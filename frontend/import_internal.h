@@ -12,6 +12,7 @@ struct moec_import {
   const char *dir;              /* of external data; NULL: none allowed */
   const Onnx__ModelProto *model;
   struct moec_defaults *defaults; /* of functions' attributes: frontend/functions.c */
+  moec_scope functions;           /* entry.initializer: index + 1; made by the first call of moec_find_function() */
   ProtobufCAllocator *allocator; /* limited; what it gives lives until the end of the import */
   Onnx__OperatorSetIdProto **opsets; /* of the graph or function being imported */
   size_t n_opsets;
@@ -42,7 +43,7 @@ typedef moec_status *(*moec_name_fn)(void *user, const char *name);
 moec_status *moec_inner_names(const Onnx__NodeProto *p, moec_name_fn fn, void *user) MOEC_MUST_USE;
 
 /* frontend/functions.c: the local function that |p| calls, NULL when it calls none; a call. */
-const Onnx__FunctionProto *moec_find_function(const moec_import *x, const Onnx__NodeProto *p);
+const Onnx__FunctionProto *moec_find_function(moec_import *x, const Onnx__NodeProto *p);
 moec_status *moec_inline_function(moec_onnx *n, const Onnx__FunctionProto *f) MOEC_MUST_USE;
 
 /* frontend/import.c: the entry of result i, made when it isn't there; NULL when nobody wants it. */
