@@ -17,7 +17,8 @@ static bool lower_bound(const moec_module *m, moec_dim d, int64_t low, int64_t *
     int64_t product = t.coeff, b;
     if (t.n_atoms && product < 0) return false;
     for (uint32_t k = 0; k < t.n_atoms; k++)
-      if (!atom_bound(m, t.atoms[k], low, &b) || b < 0 || !moec_mul_i64(product, b, &product)) return false;
+      if (!atom_bound(m, t.atoms[k], low, &b) || b < 0 || !moec_mul_i64(product, b, &product))
+        return false;
     if (!moec_add_i64(sum, product, &sum)) return false;
   }
   *bound = sum;
@@ -34,7 +35,8 @@ static bool atom_bound(const moec_module *m, uint32_t atom, int64_t low, int64_t
     case MOEC_DIM_FLOORDIV:
     case MOEC_DIM_CEILDIV:
       if (!moec_dim_is_const(m, x->b, &b) || b <= 0 || !lower_bound(m, x->a, low, &a)) return false;
-      *bound = x->op == MOEC_DIM_FLOORDIV ? moec_floordiv(a, b) : moec_floordiv(a, b) + (moec_floormod(a, b) != 0);
+      *bound = x->op == MOEC_DIM_FLOORDIV ? moec_floordiv(a, b)
+                                          : moec_floordiv(a, b) + (moec_floormod(a, b) != 0);
       return true;
     case MOEC_DIM_MIN:
     case MOEC_DIM_MAX:
@@ -62,7 +64,8 @@ bool moec_dim_is_positive(const moec_module *m, moec_dim d) {
 
 /* ---- evaluation and substitution ---------------------------------------------------------- */
 
-static moec_status *eval_atom(const moec_module *m, uint32_t atom, const int64_t *symbols, int64_t *out) {
+static moec_status *eval_atom(const moec_module *m, uint32_t atom, const int64_t *symbols,
+                              int64_t *out) {
   const moec_dim_atom info = moec_dim_get_atom(m, atom), *x = &info;
   int64_t a = 0, b = 0;
   if (x->op == MOEC_DIM_SYMBOL) {
@@ -72,7 +75,8 @@ static moec_status *eval_atom(const moec_module *m, uint32_t atom, const int64_t
   MOEC_TRY(moec_dim_eval(m, x->a, symbols, &a));
   MOEC_TRY(moec_dim_eval(m, x->b, symbols, &b));
   bool divides = x->op == MOEC_DIM_FLOORDIV || x->op == MOEC_DIM_CEILDIV || x->op == MOEC_DIM_MOD;
-  if (divides && (b == 0 || (b == -1 && a == INT64_MIN))) return moec_error(MOEC_INVALID_ARGUMENT, "a size divides by zero");
+  if (divides && (b == 0 || (b == -1 && a == INT64_MIN)))
+    return moec_error(MOEC_INVALID_ARGUMENT, "a size divides by zero");
   switch (x->op) {
     case MOEC_DIM_FLOORDIV: *out = moec_floordiv(a, b); break;
     case MOEC_DIM_CEILDIV: *out = moec_floordiv(a, b) + (moec_floormod(a, b) != 0); break;
@@ -92,9 +96,11 @@ moec_status *moec_dim_eval(const moec_module *m, moec_dim d, const int64_t *symb
     int64_t product = t.coeff, x = 0;
     for (uint32_t k = 0; k < t.n_atoms; k++) {
       MOEC_TRY(eval_atom(m, t.atoms[k], symbols, &x));
-      if (!moec_mul_i64(product, x, &product)) return moec_error(MOEC_INVALID_ARGUMENT, "a size exceeds 64 bits");
+      if (!moec_mul_i64(product, x, &product))
+        return moec_error(MOEC_INVALID_ARGUMENT, "a size exceeds 64 bits");
     }
-    if (!moec_add_i64(sum, product, &sum)) return moec_error(MOEC_INVALID_ARGUMENT, "a size exceeds 64 bits");
+    if (!moec_add_i64(sum, product, &sum))
+      return moec_error(MOEC_INVALID_ARGUMENT, "a size exceeds 64 bits");
   }
   *out = sum;
   return NULL;
@@ -102,7 +108,8 @@ moec_status *moec_dim_eval(const moec_module *m, moec_dim d, const int64_t *symb
 
 static moec_dim subst_atom(moec_module *m, uint32_t atom, const moec_dim *map) {
   moec_dim_atom x = moec_dim_get_atom(m, atom);
-  if (x.op == MOEC_DIM_SYMBOL) return map[x.symbol].i ? map[x.symbol] : moec_dim_symbol(m, moec_dim_symbol_name(m, x.symbol));
+  if (x.op == MOEC_DIM_SYMBOL)
+    return map[x.symbol].i ? map[x.symbol] : moec_dim_symbol(m, moec_dim_symbol_name(m, x.symbol));
   moec_dim a = moec_dim_subst(m, x.a, map), b = moec_dim_subst(m, x.b, map);
   switch (x.op) {
     case MOEC_DIM_FLOORDIV: return moec_dim_floordiv(m, a, b);
@@ -121,7 +128,8 @@ moec_dim moec_dim_subst(moec_module *m, moec_dim d, const moec_dim *map) {
   for (uint32_t i = 0; i < moec_dim_n_terms(m, d); i++) {
     moec_dim_term x = moec_dim_get_term(m, d, i);
     moec_dim product = moec_dim_const(m, x.coeff);
-    for (uint32_t k = 0; k < x.n_atoms; k++) product = moec_dim_mul(m, product, subst_atom(m, x.atoms[k], map));
+    for (uint32_t k = 0; k < x.n_atoms; k++)
+      product = moec_dim_mul(m, product, subst_atom(m, x.atoms[k], map));
     sum = moec_dim_add(m, sum, product);
   }
   return sum;

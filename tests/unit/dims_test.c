@@ -52,8 +52,10 @@ static expr *random_expr(moec_arena *a, int depth, bool denominator) {
 
 static moec_dim build(moec_module *m, const expr *e) {
   typedef moec_dim (*dim_fn)(moec_module *, moec_dim, moec_dim);
-  static const dim_fn fns[N_OPS] = {[ADD] = moec_dim_add,           [SUB] = moec_dim_sub, [MUL] = moec_dim_mul, [FLOORDIV] = moec_dim_floordiv,
-                                    [CEILDIV] = moec_dim_ceildiv, [MOD] = moec_dim_mod, [MIN] = moec_dim_min, [MAX] = moec_dim_max};
+  static const dim_fn fns[N_OPS] = {
+      [ADD] = moec_dim_add,           [SUB] = moec_dim_sub,         [MUL] = moec_dim_mul,
+      [FLOORDIV] = moec_dim_floordiv, [CEILDIV] = moec_dim_ceildiv, [MOD] = moec_dim_mod,
+      [MIN] = moec_dim_min,           [MAX] = moec_dim_max};
   if (e->op == CONST) return moec_dim_const(m, e->value);
   if (e->op == SYMBOL) return moec_dim_symbol(m, symbols[e->value]);
   return fns[e->op](m, build(m, e->a), build(m, e->b));
@@ -97,17 +99,22 @@ static void check_value(const moec_module *m, const expr *e, moec_dim d) {
     trial(i, s);
     if (!value_of(e, s, &want)) continue;
     moec_status *error = moec_dim_eval(m, d, s, &got);
-    if (error) ck_abort_msg("%s at %lld %lld %lld: %s", text(m, d), (long long)s[0], (long long)s[1], (long long)s[2], moec_status_message(error));
+    if (error)
+      ck_abort_msg("%s at %lld %lld %lld: %s", text(m, d), (long long)s[0], (long long)s[1],
+                   (long long)s[2], moec_status_message(error));
     if (got != want)
-      ck_abort_msg("%s at %lld %lld %lld: expected %lld, got %lld", text(m, d), (long long)s[0], (long long)s[1], (long long)s[2], (long long)want, (long long)got);
+      ck_abort_msg("%s at %lld %lld %lld: expected %lld, got %lld", text(m, d), (long long)s[0],
+                   (long long)s[1], (long long)s[2], (long long)want, (long long)got);
     if (nonneg && got < 0) ck_abort_msg("%s is not always >= 0", text(m, d));
-    if (positive && s[0] && s[1] && s[2] && got < 1) ck_abort_msg("%s is not always >= 1", text(m, d));
+    if (positive && s[0] && s[1] && s[2] && got < 1)
+      ck_abort_msg("%s is not always >= 1", text(m, d));
   }
 }
 
 static moec_module *module_with_symbols(bool backwards) {
   moec_module *m = moec_module_create();
-  for (int i = 0; i < N_SYMBOLS; i++) moec_dim_symbol(m, symbols[backwards ? N_SYMBOLS - 1 - i : i]);
+  for (int i = 0; i < N_SYMBOLS; i++)
+    moec_dim_symbol(m, symbols[backwards ? N_SYMBOLS - 1 - i : i]);
   return m;
 }
 
@@ -118,7 +125,8 @@ static void check_text(moec_module *m, const expr *e, moec_dim d) {
   if (!moec_dim_eq(again, d)) ck_abort_msg("%s is read as %s", text(m, d), text(m, again));
   moec_module *other = module_with_symbols(true);
   const char *there = text(other, build(other, e));
-  if (strcmp(text(m, d), there) != 0) ck_abort_msg("%s depends on the order of symbols: %s", text(m, d), there);
+  if (strcmp(text(m, d), there) != 0)
+    ck_abort_msg("%s depends on the order of symbols: %s", text(m, d), there);
   moec_module_destroy(other);
 }
 
@@ -152,19 +160,24 @@ START_TEST(test_random_substitution) {
   for (int i = 0; i < 3000; i++) {
     const expr *e = random_expr(a, 1 + i % 3, false), *by[N_SYMBOLS];
     moec_dim map[N_SYMBOLS], d = build(m, e);
-    for (int k = 0; k < N_SYMBOLS; k++) by[k] = random_expr(a, (int)pick(2), false), map[k] = build(m, by[k]);
+    for (int k = 0; k < N_SYMBOLS; k++)
+      by[k] = random_expr(a, (int)pick(2), false), map[k] = build(m, by[k]);
     moec_dim got = moec_dim_known(d) ? moec_dim_subst(m, d, map) : d;
     for (int t = 0; moec_dim_known(got) && t < TRIALS; t++) {
       int64_t s[N_SYMBOLS], inner[N_SYMBOLS], want, v;
       bool defined = true;
       trial(t, s);
       for (int k = 0; k < N_SYMBOLS; k++) {
-        if (!moec_dim_known(map[k])) inner[k] = s[k];
-        else defined = defined && value_of(by[k], s, &inner[k]) && inner[k] >= 0; /* sizes are */
+        if (!moec_dim_known(map[k]))
+          inner[k] = s[k];
+        else
+          defined = defined && value_of(by[k], s, &inner[k]) && inner[k] >= 0; /* sizes are */
       }
       if (!defined || !value_of(e, inner, &want)) continue;
       UNIT_OK(moec_dim_eval(m, got, s, &v));
-      if (v != want) ck_abort_msg("%s became %s: expected %lld, got %lld", text(m, d), text(m, got), (long long)want, (long long)v);
+      if (v != want)
+        ck_abort_msg("%s became %s: expected %lld, got %lld", text(m, d), text(m, got),
+                     (long long)want, (long long)v);
     }
   }
   moec_module_destroy(m);
@@ -178,11 +191,16 @@ START_TEST(test_random_division) {
   moec_module *m = module_with_symbols(false);
   state = 3;
   for (int i = 0; i < 6000; i++) {
-    moec_dim x = build(m, random_expr(a, 1 + i % 3, false)), y = build(m, random_expr(a, 1 + i % 2, false));
-    moec_dim xy = moec_dim_mul(m, x, y), q = moec_dim_exact_div(m, xy, y), p = moec_dim_exact_div(m, x, y);
+    moec_dim x = build(m, random_expr(a, 1 + i % 3, false)),
+             y = build(m, random_expr(a, 1 + i % 2, false));
+    moec_dim xy = moec_dim_mul(m, x, y), q = moec_dim_exact_div(m, xy, y),
+             p = moec_dim_exact_div(m, x, y);
     if (!moec_dim_known(xy) || moec_dim_is(m, y, 0)) continue;
-    if (!moec_dim_eq(q, x)) ck_abort_msg("(%s) / (%s): expected %s, got %s", text(m, xy), text(m, y), text(m, x), text(m, q));
-    UNIT_TRUE(moec_dim_eq(moec_dim_floordiv(m, xy, y), x) && moec_dim_eq(moec_dim_ceildiv(m, xy, y), x));
+    if (!moec_dim_eq(q, x))
+      ck_abort_msg("(%s) / (%s): expected %s, got %s", text(m, xy), text(m, y), text(m, x),
+                   text(m, q));
+    UNIT_TRUE(moec_dim_eq(moec_dim_floordiv(m, xy, y), x) &&
+              moec_dim_eq(moec_dim_ceildiv(m, xy, y), x));
     UNIT_TRUE(moec_dim_is(m, moec_dim_mod(m, xy, y), 0));
     if (moec_dim_known(p)) UNIT_TRUE(moec_dim_eq(moec_dim_mul(m, p, y), x));
     UNIT_TRUE(moec_dim_eq(xy, moec_dim_mul(m, y, x)));
@@ -198,15 +216,41 @@ END_TEST
 
 /* ---- written out ---------------------------------------------------------------------------- */
 
-static const struct { const char *in, *out; } spellings[] = {
-    {"seq", "seq"}, {"2*seq*batch + 1 - 1", "2*batch*seq"}, {"batch*seq + seq*batch", "2*batch*seq"}, {" ( seq + 3 ) // 4 ", "floordiv(seq + 3, 4)"},
-    {"-seq+seq", "0"}, {"--seq", "seq"}, {"seq-(-1)", "seq + 1"}, {"2*(s0//2)", "2*floordiv(s0, 2)"}, {"Max(1, Min(u0, 8), 0)", "max(min(u0, 8), 1)"},
-    {"seq % 4", "mod(seq, 4)"}, {"Mod(seq, 4)", "mod(seq, 4)"}, {"FloorDiv(4*seq, 4)", "seq"}, {"floordiv(4*seq + 6, 4)", "seq + 1"},
-    {"ceildiv(4*seq + 6, 4)", "seq + 2"}, {"(batch*seq*64)//(64*seq)", "batch"}, {"mod(8*seq + 3, 4)", "3"}, {"min(seq, seq + 1)", "seq"},
-    {"max(seq, 0)", "seq"}, {"min(min(seq, 3), seq)", "min(seq, 3)"}, {"floordiv(-seq, 4)", "-ceildiv(seq, 4)"}, {"-7//2", "-4"},
-    {"(a+b)*(a-b)", "a*a - b*b"}, {"(a*a - b*b)//(a+b)", "a - b"}, {"unk__12.dim_0", "unk__12.dim_0"}, {"a*b//b", "a"}, {"10//3*2", "6"},
-    {"9223372036854775807", "9223372036854775807"}, {"-9223372036854775808", "-9223372036854775808"}, {"max", "max"}, {"min * max", "max*min"},
-    {"l\xc3\xa4nge", "l\xc3\xa4nge"}, {"floor(s0/2)", "floordiv(s0, 2)"}, {"sym_size_int_3 + 1", "sym_size_int_3 + 1"}};
+static const struct {
+  const char *in, *out;
+} spellings[] = {{"seq", "seq"},
+                 {"2*seq*batch + 1 - 1", "2*batch*seq"},
+                 {"batch*seq + seq*batch", "2*batch*seq"},
+                 {" ( seq + 3 ) // 4 ", "floordiv(seq + 3, 4)"},
+                 {"-seq+seq", "0"},
+                 {"--seq", "seq"},
+                 {"seq-(-1)", "seq + 1"},
+                 {"2*(s0//2)", "2*floordiv(s0, 2)"},
+                 {"Max(1, Min(u0, 8), 0)", "max(min(u0, 8), 1)"},
+                 {"seq % 4", "mod(seq, 4)"},
+                 {"Mod(seq, 4)", "mod(seq, 4)"},
+                 {"FloorDiv(4*seq, 4)", "seq"},
+                 {"floordiv(4*seq + 6, 4)", "seq + 1"},
+                 {"ceildiv(4*seq + 6, 4)", "seq + 2"},
+                 {"(batch*seq*64)//(64*seq)", "batch"},
+                 {"mod(8*seq + 3, 4)", "3"},
+                 {"min(seq, seq + 1)", "seq"},
+                 {"max(seq, 0)", "seq"},
+                 {"min(min(seq, 3), seq)", "min(seq, 3)"},
+                 {"floordiv(-seq, 4)", "-ceildiv(seq, 4)"},
+                 {"-7//2", "-4"},
+                 {"(a+b)*(a-b)", "a*a - b*b"},
+                 {"(a*a - b*b)//(a+b)", "a - b"},
+                 {"unk__12.dim_0", "unk__12.dim_0"},
+                 {"a*b//b", "a"},
+                 {"10//3*2", "6"},
+                 {"9223372036854775807", "9223372036854775807"},
+                 {"-9223372036854775808", "-9223372036854775808"},
+                 {"max", "max"},
+                 {"min * max", "max*min"},
+                 {"l\xc3\xa4nge", "l\xc3\xa4nge"},
+                 {"floor(s0/2)", "floordiv(s0, 2)"},
+                 {"sym_size_int_3 + 1", "sym_size_int_3 + 1"}};
 
 START_TEST(test_spellings) {
   moec_module *m = moec_module_create();
@@ -220,10 +264,24 @@ START_TEST(test_spellings) {
 }
 END_TEST
 
-static const struct { const char *in, *error; } wrong[] = {
-    {"", "expected a number, a symbol or '(' at column 1"}, {"seq +", "at column 6"}, {"(seq", "expected ')' at column 5"}, {"seq)", "expected the end at column 4"},
-    {"min(seq)", "expected ','"}, {"min(seq, 1", "expected ')'"}, {"2 seq", "expected the end at column 3"}, {"seq ** 2", "at column 6"}, {"a/2", "at column 2"},
-    {"floor(a)", "expected '/'"}, {"9223372036854775808", "64 bits"}, {"-9223372036854775809", "64 bits"}, {"9223372036854775807*2", "64 bits"}, {"seq // 0", "64 bits"}, {"seq % 0", "64 bits"}, {"a$", "the end"}};
+static const struct {
+  const char *in, *error;
+} wrong[] = {{"", "expected a number, a symbol or '(' at column 1"},
+             {"seq +", "at column 6"},
+             {"(seq", "expected ')' at column 5"},
+             {"seq)", "expected the end at column 4"},
+             {"min(seq)", "expected ','"},
+             {"min(seq, 1", "expected ')'"},
+             {"2 seq", "expected the end at column 3"},
+             {"seq ** 2", "at column 6"},
+             {"a/2", "at column 2"},
+             {"floor(a)", "expected '/'"},
+             {"9223372036854775808", "64 bits"},
+             {"-9223372036854775809", "64 bits"},
+             {"9223372036854775807*2", "64 bits"},
+             {"seq // 0", "64 bits"},
+             {"seq % 0", "64 bits"},
+             {"a$", "the end"}};
 
 START_TEST(test_wrong_texts) {
   moec_module *m = moec_module_create();
@@ -247,20 +305,24 @@ START_TEST(test_corners) {
       for (int with = 0; with < 2; with++) {
         moec_dim a = moec_dim_const(m, v[i]), b = moec_dim_const(m, v[k]);
         if (with) a = moec_dim_mul(m, a, s);
-        moec_dim d[8] = {moec_dim_add(m, a, b), moec_dim_sub(m, a, b), moec_dim_mul(m, a, b), moec_dim_floordiv(m, a, b),
-                         moec_dim_ceildiv(m, a, b), moec_dim_mod(m, a, b), moec_dim_min(m, a, b), moec_dim_max(m, a, b)};
+        moec_dim d[8] = {moec_dim_add(m, a, b),     moec_dim_sub(m, a, b),
+                         moec_dim_mul(m, a, b),     moec_dim_floordiv(m, a, b),
+                         moec_dim_ceildiv(m, a, b), moec_dim_mod(m, a, b),
+                         moec_dim_min(m, a, b),     moec_dim_max(m, a, b)};
         for (int j = 0; j < 8; j++) {
           moec_dim again = {0};
           if (moec_dim_known(d[j])) UNIT_OK(moec_dim_parse(m, text(m, d[j]), &again));
           UNIT_TRUE(moec_dim_eq(again, d[j]));
         }
-        UNIT_TRUE(v[k] != 0 || (!moec_dim_known(d[3]) && !moec_dim_known(d[4]) && !moec_dim_known(d[5])));
+        UNIT_TRUE(v[k] != 0 ||
+                  (!moec_dim_known(d[3]) && !moec_dim_known(d[4]) && !moec_dim_known(d[5])));
       }
   int64_t big = INT64_MAX, out;
   UNIT_FAILS(moec_dim_eval(m, moec_dim_mul(m, s, s), &big, &out), MOEC_INVALID_ARGUMENT, "64 bits");
   UNIT_FAILS(moec_dim_eval(m, (moec_dim){0}, &big, &out), MOEC_INVALID_ARGUMENT, "unknown");
   big = 0;
-  UNIT_FAILS(moec_dim_eval(m, moec_dim_floordiv(m, moec_dim_const(m, 3), s), &big, &out), MOEC_INVALID_ARGUMENT, "by zero");
+  UNIT_FAILS(moec_dim_eval(m, moec_dim_floordiv(m, moec_dim_const(m, 3), s), &big, &out),
+             MOEC_INVALID_ARGUMENT, "by zero");
   moec_module_destroy(m);
 }
 END_TEST
@@ -270,15 +332,20 @@ END_TEST
 /* What grows without bound becomes unknown, soon and with little memory. */
 START_TEST(test_limits) {
   moec_module *m = moec_module_create();
-  moec_dim x = moec_dim_symbol(m, "x"), one = moec_dim_const(m, 1), d = x, e = x, f = x, g = x, h = x;
+  moec_dim x = moec_dim_symbol(m, "x"), one = moec_dim_const(m, 1), d = x, e = x, f = x, g = x,
+           h = x;
   for (int i = 0; i < 10000; i++) {
-    d = moec_dim_add(m, moec_dim_mul(m, d, moec_dim_add(m, moec_dim_fresh(m, "a"), one)), one);       /* terms */
-    e = moec_dim_floordiv(m, moec_dim_add(m, moec_dim_mul(m, e, e), one), moec_dim_const(m, 7));      /* size */
-    f = moec_dim_floordiv(m, moec_dim_add(m, f, one), moec_dim_symbol(m, "y"));                       /* depth */
-    g = moec_dim_mul(m, g, x);                                                                        /* degree */
-    h = moec_dim_mod(m, moec_dim_min(m, moec_dim_add(m, h, x), moec_dim_max(m, h, one)), moec_dim_const(m, 1000)); /* a tree */
+    d = moec_dim_add(m, moec_dim_mul(m, d, moec_dim_add(m, moec_dim_fresh(m, "a"), one)),
+                     one); /* terms */
+    e = moec_dim_floordiv(m, moec_dim_add(m, moec_dim_mul(m, e, e), one),
+                          moec_dim_const(m, 7));                                /* size */
+    f = moec_dim_floordiv(m, moec_dim_add(m, f, one), moec_dim_symbol(m, "y")); /* depth */
+    g = moec_dim_mul(m, g, x);                                                  /* degree */
+    h = moec_dim_mod(m, moec_dim_min(m, moec_dim_add(m, h, x), moec_dim_max(m, h, one)),
+                     moec_dim_const(m, 1000)); /* a tree */
   }
-  UNIT_TRUE(!moec_dim_known(d) && !moec_dim_known(e) && !moec_dim_known(f) && !moec_dim_known(g) && !moec_dim_known(h));
+  UNIT_TRUE(!moec_dim_known(d) && !moec_dim_known(e) && !moec_dim_known(f) && !moec_dim_known(g) &&
+            !moec_dim_known(h));
   UNIT_TRUE(!moec_dim_known(moec_dim_symbol(m, "the_last_straw")));
   ck_assert_uint_lt(moec_arena_bytes(m->arena), 64 << 20);
   moec_module_destroy(m);
@@ -292,7 +359,8 @@ START_TEST(test_total_limit) {
   for (int i = 0; i < 200; i++) sum = moec_dim_add(m, sum, moec_dim_fresh(m, "a"));
   UNIT_TRUE(moec_dim_known(sum));
   moec_dim d = sum;
-  for (int i = 0; i < 100000 && moec_dim_known(d); i++) d = moec_dim_add(m, sum, moec_dim_const(m, i + 1));
+  for (int i = 0; i < 100000 && moec_dim_known(d); i++)
+    d = moec_dim_add(m, sum, moec_dim_const(m, i + 1));
   UNIT_TRUE(!moec_dim_known(d));
   UNIT_TRUE(moec_dim_eq(moec_dim_add(m, sum, moec_dim_const(m, 0)), sum));
   ck_assert_uint_lt(moec_arena_bytes(m->arena), 1u << 30);
@@ -330,5 +398,6 @@ START_TEST(test_fresh_symbols) {
 }
 END_TEST
 
-UNIT_MAIN("dims", test_random_expressions, test_random_substitution, test_random_division, test_spellings, test_wrong_texts, test_corners, test_limits,
-          test_total_limit, test_deep_text, test_fresh_symbols)
+UNIT_MAIN("dims", test_random_expressions, test_random_substitution, test_random_division,
+          test_spellings, test_wrong_texts, test_corners, test_limits, test_total_limit,
+          test_deep_text, test_fresh_symbols)

@@ -47,8 +47,10 @@ START_TEST(test_files) {
     if (!strstr(e->d_name, ".ir")) continue;
     snprintf(path, sizeof path, "tests/ir/%s", e->d_name);
     char *want = read_text(path), *got = reprint(want);
-    if (getenv("MOEC_UPDATE")) UNIT_OK(moec_write_file(path, got, strlen(got), 0644));
-    else ck_assert_str_eq(want, got);
+    if (getenv("MOEC_UPDATE"))
+      UNIT_OK(moec_write_file(path, got, strlen(got), 0644));
+    else
+      ck_assert_str_eq(want, got);
     free(want), free(got);
     count++;
   }
@@ -58,9 +60,14 @@ START_TEST(test_files) {
 END_TEST
 
 /* Any spelling, one canonical text. */
-static const struct { const char *in, *out; } spellings[] = {
-    {"module \"\"{}\nfn @\"main\"(%1\"x\":f32[n//2,-1+n+2])->(%1\"\"){}", "module \"\" {\n  symbols n\n}\nfn @\"main\"(%1 \"x\" : f32[floordiv(n, 2), n + 1]) -> (%1 \"\") {\n}\n"},
-    {"; a comment\nmodule \"\\x41\" { symbols b, a ; another\n}\nfn @\"f\"(%1 \"\" : f32[a*b*2]) -> (%1 \"\") { }",
+static const struct {
+  const char *in, *out;
+} spellings[] = {
+    {"module \"\"{}\nfn @\"main\"(%1\"x\":f32[n//2,-1+n+2])->(%1\"\"){}",
+     "module \"\" {\n  symbols n\n}\nfn @\"main\"(%1 \"x\" : f32[floordiv(n, 2), n + 1]) -> (%1 "
+     "\"\") {\n}\n"},
+    {"; a comment\nmodule \"\\x41\" { symbols b, a ; another\n}\nfn @\"f\"(%1 \"\" : f32[a*b*2]) "
+     "-> (%1 \"\") { }",
      "module \"A\" {\n  symbols b, a\n}\nfn @\"f\"(%1 \"\" : f32[2*a*b]) -> (%1 \"\") {\n}\n"}};
 
 START_TEST(test_spellings) {
@@ -98,26 +105,50 @@ END_TEST
 #define HEAD "module \"\" {\n}\n"
 #define BODY(text) HEAD "fn @\"main\"(%1 \"x\" : f32[2]) -> (%2 \"y\") {\n  " text "\n}\n"
 
-static const struct { const char *text, *error; } wrong[] = {
-    {"", "line 1, column 1: expected 'module'"}, {"module x", "line 1, column 8: expected '\"'"}, {"module \"x\n\"", "line 1, column 9: expected a closing quote"},
-    {"module \"\\q\" {}", "line 1, column 9: expected \\xHH"}, {"module \"\\x00\" {}", "expected \\xHH"}, {"module \"\" {\n  what\n}", "line 2, column 3: expected symbols, constraint"},
-    {HEAD, "line 3, column 1: expected a function"}, {HEAD "fn @\"a\"() -> () {\n}\nfn @\"a\"() -> () {\n}\n", "function @\"a\" stands twice"},
-    {HEAD "  fn @\"a\"() -> () {}", "expected 'fn' at the start of a line"}, {HEAD "fn @\"a\"() -> (%1 \"\") {\n}", "line 4, column 2: result %1 is not defined"},
-    {BODY("%3 = neg(%1) : f32[2]"), "line 4, column 5: expected %2, got %3"}, {BODY("%2 = neg(%3) : f32[2]"), "line 4, column 14: value %3 is not defined above"},
-    {BODY("%2 = neg(%2) : f32[2]"), "value %2 is not defined above"}, {BODY("%2 = nope(%1) : f32[2]"), "line 4, column 12: there is no op 'nope'"},
-    {BODY("%2 = neg(%1) : f32[2"), "line 5, column 1: expected ','"}, {BODY("%2 = neg(%1) : f33[2]"), "expected an element type, got 'f33'"},
-    {BODY("%2 = neg(%1) : f32[1,1,1,1,1,1,1,1,1,1,1,1,1]"), "expected at most 12 axes"}, {BODY("%2 = cumsum(%1) {axis = 0} : f32[2]"), "line 4, column 28: expected ','"},
-    {BODY("%2 = cumsum(%1) {axis = x, reverse = true, exclusive = true} : f32[2]"), "expected an integer"},
-    {BODY("%2 = cumsum(%1) {axis = 99999999999999999999, reverse = true, exclusive = true} : f32[2]"), "64 bits"},
-    {BODY("%2 = cumsum(%1) {axis = 0, reverse = yes, exclusive = true} : f32[2]"), "expected 'false'"},
-    {BODY("%2 = rms_norm(%1) {eps = x} : f32[2]"), "expected a number"}, {BODY("%2 = call(%1) {fn = @\"f\"} : f32[2]"), "there is no function @\"f\""},
-    {BODY("%2 = param() {param = @\"w\"} : f32[2]"), "there is no parameter @\"w\""}, {BODY("%2 = const() {data = f32[n] [1]} : f32[2]"), "expected constant sizes"},
-    {BODY("%2 = const() {data = f32[2] [1]} : f32[2]"), "expected ','"}, {BODY("%2 = const() {data = f32[4000000000000] [1]} : f32[2]"), "no larger than its text"},
-    {BODY("%2 = const() {data = u8[6] base64 \"AAAA\"} : u8[6]"), "expected base64 of 6 bytes"}, {BODY("%2 = const() {data = u8[3] base64 \"A?AA\"} : u8[3]"), "expected base64"},
+static const struct {
+  const char *text, *error;
+} wrong[] = {
+    {"", "line 1, column 1: expected 'module'"},
+    {"module x", "line 1, column 8: expected '\"'"},
+    {"module \"x\n\"", "line 1, column 9: expected a closing quote"},
+    {"module \"\\q\" {}", "line 1, column 9: expected \\xHH"},
+    {"module \"\\x00\" {}", "expected \\xHH"},
+    {"module \"\" {\n  what\n}", "line 2, column 3: expected symbols, constraint"},
+    {HEAD, "line 3, column 1: expected a function"},
+    {HEAD "fn @\"a\"() -> () {\n}\nfn @\"a\"() -> () {\n}\n", "function @\"a\" stands twice"},
+    {HEAD "  fn @\"a\"() -> () {}", "expected 'fn' at the start of a line"},
+    {HEAD "fn @\"a\"() -> (%1 \"\") {\n}", "line 4, column 2: result %1 is not defined"},
+    {BODY("%3 = neg(%1) : f32[2]"), "line 4, column 5: expected %2, got %3"},
+    {BODY("%2 = neg(%3) : f32[2]"), "line 4, column 14: value %3 is not defined above"},
+    {BODY("%2 = neg(%2) : f32[2]"), "value %2 is not defined above"},
+    {BODY("%2 = nope(%1) : f32[2]"), "line 4, column 12: there is no op 'nope'"},
+    {BODY("%2 = neg(%1) : f32[2"), "line 5, column 1: expected ','"},
+    {BODY("%2 = neg(%1) : f33[2]"), "expected an element type, got 'f33'"},
+    {BODY("%2 = neg(%1) : f32[1,1,1,1,1,1,1,1,1,1,1,1,1]"), "expected at most 12 axes"},
+    {BODY("%2 = cumsum(%1) {axis = 0} : f32[2]"), "line 4, column 28: expected ','"},
+    {BODY("%2 = cumsum(%1) {axis = x, reverse = true, exclusive = true} : f32[2]"),
+     "expected an integer"},
+    {BODY("%2 = cumsum(%1) {axis = 99999999999999999999, reverse = true, exclusive = true} : "
+          "f32[2]"),
+     "64 bits"},
+    {BODY("%2 = cumsum(%1) {axis = 0, reverse = yes, exclusive = true} : f32[2]"),
+     "expected 'false'"},
+    {BODY("%2 = rms_norm(%1) {eps = x} : f32[2]"), "expected a number"},
+    {BODY("%2 = call(%1) {fn = @\"f\"} : f32[2]"), "there is no function @\"f\""},
+    {BODY("%2 = param() {param = @\"w\"} : f32[2]"), "there is no parameter @\"w\""},
+    {BODY("%2 = const() {data = f32[n] [1]} : f32[2]"), "expected constant sizes"},
+    {BODY("%2 = const() {data = f32[2] [1]} : f32[2]"), "expected ','"},
+    {BODY("%2 = const() {data = f32[4000000000000] [1]} : f32[2]"), "no larger than its text"},
+    {BODY("%2 = const() {data = u8[6] base64 \"AAAA\"} : u8[6]"), "expected base64 of 6 bytes"},
+    {BODY("%2 = const() {data = u8[3] base64 \"A?AA\"} : u8[3]"), "expected base64"},
     {BODY("%2 = neg(%1) : f32[2 +]"), "line 4, column 22: size"},
-    {"module \"\" {\n  param @\"w\" : f32[2] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = f32, compute = f32, master = none, pieces = [{name = \"\", file = 0, offset = 0, dtype = f32, shape = [2], perm = [0], start = [0]}]}\n}\n",
+    {"module \"\" {\n  param @\"w\" : f32[2] {trainable = true, group = dense, shard_axis = -1, "
+     "tie = 0, storage = f32, compute = f32, master = none, pieces = [{name = \"\", file = 0, "
+     "offset = 0, dtype = f32, shape = [2], perm = [0], start = [0]}]}\n}\n",
      "expected a file number below 0"},
-    {"module \"\" {\n  param @\"w\" : f32[2] {trainable = true, group = dense, shard_axis = -1, tie = -1, storage = f32", "unsigned integer of 32 bits"}};
+    {"module \"\" {\n  param @\"w\" : f32[2] {trainable = true, group = dense, shard_axis = -1, "
+     "tie = -1, storage = f32",
+     "unsigned integer of 32 bits"}};
 
 START_TEST(test_wrong_texts) {
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -131,19 +162,37 @@ START_TEST(test_wrong_texts) {
 END_TEST
 
 /* Well-formed texts that the verifier refuses. */
-#define PARAM(storage, pieces) \
-  "module \"\" {\n  file \"\"\n  param @\"w\" : f32[2, 3] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = " storage \
-  ", compute = f32, master = none, pieces = [{name = \"\", " pieces "}]}\n}\nfn @\"main\"(%1 \"\" : f32[]) -> (%1 \"\") {\n}\n"
-static const struct { const char *text, *error; } invalid[] = {
-    {BODY("%2 = neg(%1) : f32[3]"), "result 0: expected f32[2], got f32[3]"}, {BODY("%2 = neg() : f32[2]"), "expected 1 to 1 operands, got 0"},
-    {BODY("%2 = neg(_) : f32[2]"), "operand 0 is absent"}, {BODY("%2 = cast(%1) {dtype = none} : none[2]"), "expected an element type, got none"},
+#define PARAM(storage, pieces)                                                                \
+  "module \"\" {\n  file \"\"\n  param @\"w\" : f32[2, 3] {trainable = true, group = dense, " \
+  "shard_axis = -1, tie = 0, storage = " storage                                              \
+  ", compute = f32, master = none, pieces = [{name = \"\", " pieces                           \
+  "}]}\n}\nfn @\"main\"(%1 \"\" : f32[]) -> (%1 \"\") {\n}\n"
+static const struct {
+  const char *text, *error;
+} invalid[] = {
+    {BODY("%2 = neg(%1) : f32[3]"), "result 0: expected f32[2], got f32[3]"},
+    {BODY("%2 = neg() : f32[2]"), "expected 1 to 1 operands, got 0"},
+    {BODY("%2 = neg(_) : f32[2]"), "operand 0 is absent"},
+    {BODY("%2 = cast(%1) {dtype = none} : none[2]"), "expected an element type, got none"},
     {BODY("%2 = call(%1) {fn = @\"main\"} : f32[2]"), "calls itself"},
-    {PARAM("none", "file = 0, offset = 0, dtype = f32, shape = [2, 3], perm = [0, 1], start = [0, 0]"), "expected element types"},
-    {PARAM("f32", "file = 0, offset = 0, dtype = none, shape = [2, 3], perm = [0, 1], start = [0, 0]"), "piece 0: expected an element type"},
-    {PARAM("f32", "file = 0, offset = 0, dtype = f32, shape = [2, 3], perm = [0, 0], start = [0, 0]"), "no permutation"},
-    {PARAM("f32", "file = 0, offset = 0, dtype = f32, shape = [3, 2], perm = [0, 1], start = [0, 0]"), "not inside"},
-    {PARAM("f32", "file = 0, offset = 0, dtype = f32, shape = [2, 3], perm = [0, 1], start = [0, 1]"), "not inside"},
-    {PARAM("f32", "file = 0, offset = 0, dtype = f32, shape = [2, -3], perm = [0, 1], start = [0, 0]"), "not inside"}};
+    {PARAM("none",
+           "file = 0, offset = 0, dtype = f32, shape = [2, 3], perm = [0, 1], start = [0, 0]"),
+     "expected element types"},
+    {PARAM("f32",
+           "file = 0, offset = 0, dtype = none, shape = [2, 3], perm = [0, 1], start = [0, 0]"),
+     "piece 0: expected an element type"},
+    {PARAM("f32",
+           "file = 0, offset = 0, dtype = f32, shape = [2, 3], perm = [0, 0], start = [0, 0]"),
+     "no permutation"},
+    {PARAM("f32",
+           "file = 0, offset = 0, dtype = f32, shape = [3, 2], perm = [0, 1], start = [0, 0]"),
+     "not inside"},
+    {PARAM("f32",
+           "file = 0, offset = 0, dtype = f32, shape = [2, 3], perm = [0, 1], start = [0, 1]"),
+     "not inside"},
+    {PARAM("f32",
+           "file = 0, offset = 0, dtype = f32, shape = [2, -3], perm = [0, 1], start = [0, 0]"),
+     "not inside"}};
 
 START_TEST(test_invalid_modules) {
   for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
@@ -173,4 +222,5 @@ START_TEST(test_cut_texts) {
 }
 END_TEST
 
-UNIT_MAIN("ir_text", test_files, test_spellings, test_names, test_wrong_texts, test_invalid_modules, test_cut_texts)
+UNIT_MAIN("ir_text", test_files, test_spellings, test_names, test_wrong_texts, test_invalid_modules,
+          test_cut_texts)
