@@ -99,6 +99,13 @@ IMPORTER(reduce_l2) {
   return moec_onnx_result(n, moec_b_cast(n->b, y, r.dtype));
 }
 
+IMPORTER(reduce_log_sum) {
+  reduction r;
+  MOEC_TRY(read_reduction(n, &r));
+  moec_value sum = moec_reduce_axes(n->b, MOEC_OP_REDUCE_SUM, moec_b_cast(n->b, r.x, r.inner), r.axes, r.keep);
+  return moec_onnx_result(n, moec_b_cast(n->b, moec_b_unary(n->b, MOEC_OP_LOG, sum), r.dtype));
+}
+
 /* The maximum is taken out, so that no exponential overflows; not where it is infinite, since inf - inf is NaN. */
 IMPORTER(reduce_log_sum_exp) {
   moec_builder *b = n->b;
