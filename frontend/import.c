@@ -275,11 +275,13 @@ moec_status *moec_check_countable(moec_module *m, moec_type t) {
   return bytes.i ? NULL : moec_error(MOEC_INVALID_MODEL, "expected a tensor of less than 2^63 bytes, and sizes of fewer terms");
 }
 
-static moec_status *check_results(const moec_onnx *n) {
-  for (size_t i = 0; i < n->p->n_output; i++) {
-    const moec_entry *e = *n->p->output[i] ? moec_scope_find(n->x->scope, n->p->output[i]) : NULL;
-    if (e && e->v.i) MOEC_TRY(moec_check_countable(n->m, moec_value_get(n->b->g, e->v)->type));
-  }
+/* Values and constraints that the node added, also on the way to its results. */
+static moec_status *check_added(const moec_onnx *n, size_t first_value, size_t first_constraint) {
+  const moec_graph *g = n->b->g;
+  for (size_t i = first_value; i < g->n_values; i++) MOEC_TRY(moec_check_countable(n->m, g->values[i].type));
+  for (size_t i = first_constraint; i < n->m->n_constraints; i++)
+    if (!n->m->constraints[i].a.i || !n->m->constraints[i].b.i)
+      return moec_error(MOEC_INVALID_MODEL, "%s: expected sizes below 2^63", moec_sym_str(n->m, n->m->constraints[i].what));
   return NULL;
 }
 
@@ -291,10 +293,11 @@ static moec_status *dispatch(moec_onnx *n) {
   if (!rule) return moec_onnx_unsupported(n, known_name ? "not in this opset version" : "unknown operator");
   MOEC_TRY(check_arity(n, rule));
   n->op = rule->op;
+  size_t first_value = n->b->g->n_values, first_constraint = n->m->n_constraints;
   MOEC_TRY(moec_import_content(n, &done));
   if (!done) MOEC_TRY(rule->fn(n));
   MOEC_TRY(moec_builder_end(n->b)); /* attributes of a wrong type, say */
-  return check_results(n);
+  return check_added(n, first_value, first_constraint);
 }
 
 static moec_status *import_node(moec_import *x, size_t index, const Onnx__NodeProto *p) {

@@ -97,7 +97,8 @@ static moec_value as_rows(moec_onnx *n, moec_value x) {
   return moec_b_reshape(n->b, x, 2, dims);
 }
 
-/* The operand named "router_probs" holds logits. Returns the weights [T, k] and sorts the assignments. */
+/* The operand named "router_probs" holds logits. Returns the weights [T, k] and sorts the assignments. Of experts with
+ * equal probability the lower index is chosen; onnxruntime's CPU kernel takes the higher one (docs/onnx.md). */
 static moec_value route(moe *e) {
   moec_onnx *n = e->n;
   moec_builder *b = n->b;

@@ -257,6 +257,13 @@ ONNXWIRE_TEST(
     {WITH_INTS("input:'x' input:'s' op_type:'GatherND'", WIRE_INTS("s", 1, "int64_data:0")), NULL},
     {WITH_INTS("input:'x' op_type:'Cast' attribute{name:'to' type:2 i:99999999999}", ""), "element type"},
     {WITH_INTS("input:'x' op_type:'Softmax' attribute{name:'axis' type:2 i:-9223372036854775808}", ""), "expected an axis"},
+    /* overflow on the way to a result that has none */
+    {WIRE_MODEL("node{input:'e' input:'s' output:'y' op_type:'Tile'}" WIRE_VALUE("input", "e", 1, WIRE_SYM("n") WIRE_DIM(0)) WIRE_Y
+                WIRE_INTS("s", 2, "int64_data:4611686018427387904 int64_data:8")), "2^63"},
+    {WIRE_MODEL("node{input:'e' input:'s' output:'y' output:'z' output:'u' op_type:'Split'}" WIRE_VALUE("input", "e", 9, WIRE_SYM("n")) WIRE_Y
+                WIRE_INTS("s", 3, "*3{int64_data:4611686018427387904}")), "unknown"},
+    {WIRE_MODEL("node{input:'e' input:'s' output:'y' output:'z' op_type:'Split'}" WIRE_VALUE("input", "e", 9, WIRE_SYM("n")) WIRE_Y
+                WIRE_INTS("s", 2, "*2{int64_data:4611686018427387904}")), "split: sizes must add up to the axis: expected sizes below 2^63"},
     /* lists without an element */
     {WITH_INTS("input:'s' op_type:'Identity'", WIRE_INTS("s", 0, "")), NULL},
     {WITH_INTS("input:'s' op_type:'Neg'", WIRE_INTS("s", 0, "")), NULL},
