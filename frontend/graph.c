@@ -1,4 +1,5 @@
 /* The main graph: its names, inputs and outputs. */
+#include <ctype.h>
 #include <string.h>
 
 #include "frontend/import_internal.h"
@@ -7,6 +8,22 @@
 
 /* ---- graph inputs and outputs ------------------------------------------------------------- */
 
+/* Any text may name a size. Words that are no expression ("batch size", "encoder/seq") are one symbol, spelled
+ * with the characters a symbol may have. */
+static moec_status *named_dim(moec_import *x, const char *text, moec_dim *out) {
+  static const char words[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_ .:/";
+  char name[101];
+  moec_status *s = moec_dim_parse(x->m, text, out);
+  size_t n = strlen(text);
+  if (!s || n >= sizeof name || text[strspn(text, words)]) return s;
+  moec_status_free(s);
+  for (size_t i = 0; i < n; i++) name[i] = (char)(isalnum((unsigned char)text[i]) || text[i] == '.' ? text[i] : '_');
+  name[n] = '\0';
+  if (isdigit((unsigned char)name[0]) || name[0] == '.') name[0] = '_';
+  *out = moec_dim_symbol(x->m, name);
+  return out->i ? NULL : BAD("expected fewer sizes without a value");
+}
+
 static moec_status *input_dim(moec_import *x, const char *name, size_t axis, const Onnx__TensorShapeProto__Dimension *d, moec_dim *out) {
   if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE) {
     if (d->dim_value < 0) return BAD("input \"%s\": size of axis %zu is negative: %lld", name, axis, (long long)d->dim_value);
@@ -14,7 +31,7 @@ static moec_status *input_dim(moec_import *x, const char *name, size_t axis, con
     return NULL;
   }
   if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param && *d->dim_param)
-    return moec_context(moec_dim_parse(x->m, d->dim_param, out), "input \"%s\": axis %zu", name, axis);
+    return moec_context(named_dim(x, d->dim_param, out), "input \"%s\": axis %zu", name, axis);
   *out = moec_dim_fresh(x->m, "dim");
   return out->i ? NULL : BAD("input \"%s\": expected fewer sizes without a value, got %u and one more", name, moec_dim_symbol_count(x->m));
 }
