@@ -399,6 +399,15 @@ static void add_functions(flattener *c) {
   }
 }
 
+/* A symbol that no size depends on - it was given a value at import - needs none at run time. */
+static void fix_unused_symbols(moec_plan_tables *t) {
+  for (uint32_t i = 0; i < t->n_symbols; i++) {
+    bool used = false;
+    for (size_t k = 0; k < t->n_exprs && !used; k++) used = t->exprs[k].op == MOEC_EXPR_SYMBOL && t->exprs[k].a == i;
+    if (!used) t->symbols[i].fixed = 1;
+  }
+}
+
 static uint8_t *find_static(moec_module *m, moec_arena *a) {
   uint8_t *r = MOEC_NEW_ARRAY(a, uint8_t, m->n_fns);
   for (size_t i = 1; i < m->n_fns; i++) {
@@ -424,6 +433,7 @@ moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_ker
   MOEC_TRY(flatten(&c, &f));
   add_outputs(&c, &f);
   add_functions(&c);
+  fix_unused_symbols(t);
   moec_plan_lifetimes(t);
   return NULL;
 }

@@ -16,6 +16,10 @@ kernels=$(number kernels_per_step)
 [ "$(number compilations)" -eq 0 ] || fail "something was compiled"
 [ "$(number allocations_after_first_step)" -eq 0 ] || fail "something was allocated after the first step"
 
+# a size fixed at compile time is asked for no more
+"$MOEC" compile "$model" -o "$dir/fixed" --target cpu --dim batch=2
+"$dir/fixed" bench --dim seq=8 --steps 2 >/dev/null || fail "bench of a model with a fixed batch"
+
 # each half-block function holds at most 10 kernels between them, and is called three times
 inner=$(awk '/^fn @"(attention|moe)0"/{f=1} /^}/{f=0} f && / = fused\(/' "$dir/dump"/*-fuse.ir | wc -l)
 [ "$inner" -ge 4 ] && [ "$inner" -le 10 ] || fail "expected 4 to 10 kernels in a block, got $inner"
