@@ -38,6 +38,12 @@ bool moec_lex_take(moec_lexer *l, const char *token) {
   return true;
 }
 
+bool moec_lex_sees(moec_lexer *l, char c) {
+  if (l->error) return false;
+  skip(l);
+  return *l->at == c;
+}
+
 void moec_lex_expect(moec_lexer *l, const char *token) {
   if (!moec_lex_take(l, token)) moec_lex_fail(l, "expected '%s'", token);
 }

@@ -13,6 +13,7 @@ typedef struct moec_lexer {
 
 void moec_lex_fail(moec_lexer *l, const char *fmt, ...) MOEC_PRINTF(2, 3);
 bool moec_lex_take(moec_lexer *l, const char *token); /* takes it if it comes next; words take whole words */
+bool moec_lex_sees(moec_lexer *l, char c); /* c comes next */
 void moec_lex_expect(moec_lexer *l, const char *token);
 bool moec_lex_end(moec_lexer *l); /* end of the text, or an error */
 

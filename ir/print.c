@@ -34,6 +34,10 @@ static void print_base64(moec_buf *b, const uint8_t *p, size_t n) {
 }
 
 static void print_const(moec_buf *b, const moec_module *m, const moec_const *c) {
+  if (!c) {
+    moec_buf_puts(b, "none[]");
+    return;
+  }
   moec_dtype t = moec_type_get(m, c->type).dtype;
   size_t n = c->size / moec_dtype_get(t)->bytes;
   moec_type_print(b, m, c->type);
@@ -67,6 +71,28 @@ static void print_list(moec_buf *b, const moec_module *m, const void *at, moec_a
   moec_buf_putc(b, ']');
 }
 
+/* The functions or parameters may share a name: "#2" is the second of that name. Broken modules print too,
+ * for messages: what is out of range has no name. */
+static void print_reference(moec_buf *b, const moec_module *m, moec_sym name, size_t which) {
+  moec_buf_putc(b, '@');
+  print_string(b, moec_sym_str(m, name));
+  if (which > 1) moec_buf_printf(b, "#%zu", which);
+}
+
+static void print_fn_reference(moec_buf *b, const moec_module *m, moec_fn f) {
+  moec_sym name = f.i && f.i < m->n_fns ? m->fns[f.i]->name : (moec_sym){0};
+  size_t which = 1;
+  for (size_t i = 1; i < f.i && i < m->n_fns; i++) which += m->fns[i]->name.i == name.i;
+  print_reference(b, m, name, f.i < m->n_fns ? which : 1);
+}
+
+static void print_param_reference(moec_buf *b, const moec_module *m, moec_param p) {
+  moec_sym name = p.i && p.i < m->n_params ? m->params[p.i].name : (moec_sym){0};
+  size_t which = 1;
+  for (size_t i = 1; i < p.i && i < m->n_params; i++) which += m->params[i].name.i == name.i;
+  print_reference(b, m, name, p.i < m->n_params ? which : 1);
+}
+
 static void print_attr(moec_buf *b, const moec_module *m, const moec_attr_info *info, const void *at) {
   moec_buf_printf(b, "%s = ", info->name);
   switch (info->kind) {
@@ -78,14 +104,8 @@ static void print_attr(moec_buf *b, const moec_module *m, const moec_attr_info *
     case MOEC_ATTR_INTS:
     case MOEC_ATTR_DIMS: print_list(b, m, at, info->kind); break;
     case MOEC_ATTR_DIM: moec_dim_print(b, m, *(const moec_dim *)at); break;
-    case MOEC_ATTR_FN:
-      moec_buf_putc(b, '@');
-      print_string(b, moec_sym_str(m, m->fns[((const moec_fn *)at)->i]->name));
-      break;
-    case MOEC_ATTR_PARAM:
-      moec_buf_putc(b, '@');
-      print_string(b, moec_sym_str(m, moec_param_get(m, *(const moec_param *)at)->name));
-      break;
+    case MOEC_ATTR_FN: print_fn_reference(b, m, *(const moec_fn *)at); break;
+    case MOEC_ATTR_PARAM: print_param_reference(b, m, *(const moec_param *)at); break;
     case MOEC_ATTR_DATA: print_const(b, m, *(const moec_const *const *)at); break;
   }
 }
@@ -94,24 +114,31 @@ static void print_attr(moec_buf *b, const moec_module *m, const moec_attr_info *
 
 typedef struct numbering {
   const moec_graph *g;
-  uint32_t *number; /* by value; 0: not printed yet */
-  uint32_t next;
+  uint32_t *number; /* by value; 0: of no input and no node */
 } numbering;
 
+/* Inputs first, then results in the order of the nodes. An operand may stand before its definition. */
+static numbering number_values(const moec_graph *g) {
+  numbering k = {g, MOEC_NEW_ARRAY(g->m->arena, uint32_t, g->n_values + 1)};
+  uint32_t next = 0;
+  for (size_t i = 0; i < g->n_inputs; i++) k.number[g->inputs[i].i] = ++next;
+  for (size_t n = 1; n < g->n_nodes; n++)
+    for (uint32_t i = 0; g->nodes[n].op && i < g->nodes[n].n_out; i++) k.number[g->edges[g->nodes[n].out + i].i] = ++next;
+  return k;
+}
+
 static void print_value(moec_buf *b, const numbering *k, moec_value v) {
-  if (v.i) moec_buf_printf(b, "%%%u", k->number[v.i]);
+  if (v.i) moec_buf_printf(b, "%%%u", v.i < k->g->n_values ? k->number[v.i] : 0);
   else moec_buf_putc(b, '_');
 }
 
-static void print_node(moec_buf *b, numbering *k, const moec_node_info *p) {
+static void print_node(moec_buf *b, const numbering *k, const moec_node_info *p) {
   const moec_graph *g = k->g;
   const moec_op_info *info = moec_op_get(p->op);
   moec_buf_puts(b, "  ");
   for (uint32_t i = 0; i < p->n_out; i++) {
-    moec_value v = g->edges[p->out + i];
-    k->number[v.i] = ++k->next;
     if (i) moec_buf_puts(b, ", ");
-    print_value(b, k, v);
+    print_value(b, k, g->edges[p->out + i]);
   }
   moec_buf_printf(b, "%s%s(", p->n_out ? " = " : "", info->text);
   for (uint32_t i = 0; i < p->n_in; i++) {
@@ -136,23 +163,20 @@ static void print_node(moec_buf *b, numbering *k, const moec_node_info *p) {
 }
 
 void moec_print_fn(moec_buf *b, const moec_graph *g) {
-  numbering k = {g, MOEC_NEW_ARRAY(g->m->arena, uint32_t, g->n_values + 1), 0};
+  numbering k = number_values(g);
   moec_buf_puts(b, "fn @");
   print_string(b, moec_sym_str(g->m, g->name));
   moec_buf_putc(b, '(');
   for (size_t i = 0; i < g->n_inputs; i++) {
     moec_value v = g->inputs[i];
-    k.number[v.i] = ++k.next;
     if (i) moec_buf_puts(b, ", ");
-    moec_buf_printf(b, "%%%u ", k.next);
+    print_value(b, &k, v);
+    moec_buf_putc(b, ' ');
     print_string(b, moec_sym_str(g->m, g->values[v.i].name));
     moec_buf_puts(b, " : ");
     moec_type_print(b, g->m, g->values[v.i].type);
   }
   moec_buf_puts(b, ") -> (");
-  moec_buf body = {0};
-  for (size_t n = 1; n < g->n_nodes; n++) /* numbers the outputs on its way */
-    if (g->nodes[n].op) print_node(&body, &k, &g->nodes[n]);
   for (size_t i = 0; i < g->n_outputs; i++) {
     if (i) moec_buf_puts(b, ", ");
     print_value(b, &k, g->outputs[i]);
@@ -160,9 +184,9 @@ void moec_print_fn(moec_buf *b, const moec_graph *g) {
     print_string(b, moec_sym_str(g->m, g->output_names[i]));
   }
   moec_buf_puts(b, ") {\n");
-  moec_buf_write(b, moec_buf_str(&body), body.size);
+  for (size_t n = 1; n < g->n_nodes; n++)
+    if (g->nodes[n].op) print_node(b, &k, &g->nodes[n]);
   moec_buf_puts(b, "}\n");
-  moec_buf_fini(&body);
 }
 
 /* ---- the module --------------------------------------------------------------------------- */
