@@ -1,6 +1,5 @@
 /* Leaves: parameters, constants, sizes, iota, random numbers. */
-#include <math.h>
-
+#include "base/random.h"
 #include "ir/interp_internal.h"
 
 void moec_interp_read(const moec_tensor *t, moec_tensor *out) {
@@ -50,35 +49,10 @@ MOEC_KERNEL(iota) {
   return NULL;
 }
 
-/* ---- random numbers: the generator of docs/ir.md ------------------------------------------ */
-
-static uint64_t mix(uint64_t z) { /* splitmix64 */
-  z += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
-/* Significant bits of a float dtype, at most the 24 that are drawn. */
-static int precision(moec_dtype t) { return t == MOEC_BF16 ? 8 : t == MOEC_F16 ? 11 : 24; }
-
-/* |v| in [0, 1) cut to |bits| significant bits: rounding could give 1. */
-static double cut(double v, int bits) {
-  int exponent;
-  double mantissa = frexp(v, &exponent);
-  return ldexp(floor(ldexp(mantissa, bits)), exponent - bits);
-}
-
 MOEC_KERNEL(random) {
   const moec_attrs_RANDOM *a = s->attrs;
   double *y = s->out[0].data;
   int64_t n = moec_tensor_numel(&s->out[0]);
-  uint64_t seed = mix((uint64_t)a->seed);
-  int bits = precision(a->dtype);
-  for (int64_t i = 0; i < n; i++) {
-    uint64_t h = mix(seed + (uint64_t)i);
-    double u = (double)(h >> 40) * 0x1p-24, v = (double)(h >> 16 & 0xffffff) * 0x1p-24;
-    y[i] = a->kind == 0 ? cut(u, bits) : sqrt(-2 * log(1 - u)) * cos(2 * M_PI * v);
-  }
+  for (int64_t i = 0; i < n; i++) y[i] = moec_random(a->dtype, a->kind, a->seed, i);
   return NULL;
 }

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "passes/outline.h"
 #include "passes/pass.h"
 
 typedef struct outliner {
@@ -232,18 +231,21 @@ static bool graphs_equal(const moec_graph *a, const moec_graph *b) {
   return a->n_outputs == b->n_outputs && memcmp(a->outputs, b->outputs, a->n_outputs * sizeof *a->outputs) == 0;
 }
 
-moec_half_kind moec_half_kind_of(const moec_graph *f) {
-  moec_half_kind kind = MOEC_HALF_MIXER;
+/* A half-block adds one thing to the residual stream. */
+typedef enum half_kind { HALF_MIXER, HALF_ATTENTION, HALF_MLP, HALF_MOE } half_kind;
+
+static half_kind half_kind_of(const moec_graph *f) {
+  half_kind kind = HALF_MIXER;
   for (uint32_t n = 1; n < f->n_nodes; n++) {
     moec_op op = f->nodes[n].op;
-    if (op == MOEC_OP_ATTENTION) return MOEC_HALF_ATTENTION;
-    if (op == MOEC_OP_MOE_COMBINE) kind = MOEC_HALF_MOE;
-    if (op == MOEC_OP_SWIGLU && kind == MOEC_HALF_MIXER) kind = MOEC_HALF_MLP;
+    if (op == MOEC_OP_ATTENTION) return HALF_ATTENTION;
+    if (op == MOEC_OP_MOE_COMBINE) kind = HALF_MOE;
+    if (op == MOEC_OP_SWIGLU && kind == HALF_MIXER) kind = HALF_MLP;
   }
   return kind;
 }
 
-const char *moec_half_kind_text(moec_half_kind kind) {
+static const char *half_kind_text(half_kind kind) {
   static const char *const text[] = {"mixer", "attention", "mlp", "moe"};
   return text[kind];
 }
@@ -253,10 +255,10 @@ static moec_fn share(outliner *o, moec_fn f) {
   moec_graph *g = moec_fn_get(o->m, f);
   for (size_t i = 0; i < o->n_fns; i++)
     if (graphs_equal(moec_fn_get(o->m, o->fns[i]), g)) return o->fns[i];
-  moec_half_kind kind = moec_half_kind_of(g);
+  half_kind kind = half_kind_of(g);
   size_t same = 0;
-  for (size_t i = 0; i < o->n_fns; i++) same += moec_half_kind_of(moec_fn_get(o->m, o->fns[i])) == kind;
-  g->name = moec_sym_make(o->m, moec_arena_printf(o->m->arena, "%s%zu", moec_half_kind_text(kind), same));
+  for (size_t i = 0; i < o->n_fns; i++) same += half_kind_of(moec_fn_get(o->m, o->fns[i])) == kind;
+  g->name = moec_sym_make(o->m, moec_arena_printf(o->m->arena, "%s%zu", half_kind_text(kind), same));
   MOEC_PUSH(o->m->arena, o->fns, o->n_fns, o->cap_fns, f);
   return f;
 }

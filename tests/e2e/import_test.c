@@ -1,7 +1,7 @@
 /* Checkpoints of seven families: import, compile, run, and compare with what transformers computed from the same
  * files (tests/data); with a padded attention_mask too. */
 #include "models/models.h"
-#include "tests/support/run.h"
+#include "tests/support/routes.h"
 
 static const char *const families[] = {"mixtral", "qwen3_moe",  "deepseek_v2", "deepseek_v3",
                                        "gpt_oss", "minimax_m3", "qwen3_5_moe"};
@@ -47,45 +47,6 @@ static void run(const char *family, const char *dir, const moec_safetensors *gol
               "--output logits=%s/logits.npy --routes-out %s/routes.safetensors", family, dir, dir, dir, dir, dir);
   UNIT_OK(moec_npy_read(unit_path(path, dir, "logits.npy"), logits));
   moec_tensor_fini(&ones);
-}
-
-/* Row |t| of |idx| holds the experts of golden row |t|, in any order, with equal weights. */
-static void check_row(const moec_tensor *idx, const moec_tensor *w, const moec_tensor *gold_idx, const moec_tensor *gold_w,
-                      int64_t t, const char *name) {
-  int64_t k = gold_idx->dims[1];
-  for (int64_t i = 0; i < k; i++) {
-    int64_t want = moec_load_i64(gold_idx->dtype, gold_idx->data, (size_t)(t * k + i)), at = -1;
-    for (int64_t j = 0; j < k; j++)
-      if (moec_load_i64(idx->dtype, idx->data, (size_t)(t * k + j)) == want) at = j;
-    if (at < 0) ck_abort_msg("%s: token %lld: expert %lld was not chosen", name, (long long)t, (long long)want);
-    double a = moec_load_f64(w->dtype, w->data, (size_t)(t * k + at));
-    double b = moec_load_f64(gold_w->dtype, gold_w->data, (size_t)(t * k + i));
-    if (!(fabs(a - b) <= 1e-5)) ck_abort_msg("%s: token %lld: weight %g, expected %g", name, (long long)t, a, b);
-  }
-}
-
-static void check_routes(const char *family, const moec_safetensors *golden, const char *dir) {
-  char path[256], name[256];
-  moec_safetensors *routes = NULL;
-  int layer = 0;
-  UNIT_OK(moec_safetensors_open(unit_path(path, dir, "routes.safetensors"), &routes));
-  for (size_t i = 0; i < moec_safetensors_count(golden); i++) {
-    const moec_st_entry *e = moec_safetensors_at(golden, i);
-    size_t n = strlen(e->name);
-    if (strncmp(e->name, "router.", 7) != 0 || strcmp(e->name + n - 2, ".2") != 0) continue;
-    snprintf(name, sizeof name, "%.*s.1", (int)n - 2, e->name);
-    const moec_tensor *gold_w = golden_tensor(golden, name);
-    snprintf(name, sizeof name, "route.%d.indices", layer);
-    const moec_st_entry *idx = moec_safetensors_find(routes, name);
-    snprintf(name, sizeof name, "route.%d.weights", layer++);
-    const moec_st_entry *w = moec_safetensors_find(routes, name);
-    if (!idx || !w) ck_abort_msg("%s: %s is missing", family, name);
-    ck_assert_int_eq(moec_tensor_numel(&idx->tensor), moec_tensor_numel(&e->tensor));
-    for (int64_t t = 0; t < e->tensor.dims[0]; t++) check_row(&idx->tensor, &w->tensor, &e->tensor, gold_w, t, e->name);
-  }
-  ck_assert_int_gt(layer, 0);
-  ck_assert_uint_eq(moec_safetensors_count(routes), (size_t)(2 * layer));
-  moec_safetensors_close(routes);
 }
 
 START_TEST(logits_and_routes_of_checkpoints) {
