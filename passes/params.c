@@ -15,16 +15,12 @@
 typedef struct absorber {
   moec_module *m;
   moec_graph *g;
-  moec_param *made; /* by value: the record that the value became, {0}: none */
+  moec_param *made; /* by value: the record that the value is or became, {0}: none */
+  bool *absorbed;   /* by record: its pieces are now another record's too */
 } absorber;
 
-static bool movable(moec_op op) { return op == MOEC_OP_TRANSPOSE || op == MOEC_OP_CONCAT || op == MOEC_OP_RESHAPE; }
-
-/* The record behind |v|: a parameter's own or one made earlier; {0} when there is none, or
- * when something else reads |v| too. */
-static moec_param record_of(const absorber *a, moec_value v) {
-  if (a->made[v.i].i) return a->made[v.i];
-  return (moec_param){0};
+static bool movable(moec_op op) {
+  return op == MOEC_OP_TRANSPOSE || op == MOEC_OP_CONCAT || op == MOEC_OP_RESHAPE;
 }
 
 static void shape_of(const moec_module *m, moec_type t, int64_t *dims) {
@@ -89,7 +85,10 @@ static bool reshape_pieces(const absorber *a, moec_param_info *p, moec_type to) 
   if (!match_axes(n_old, old, n_new, now, map)) return false;
   for (uint32_t i = 0; i < p->n_pieces; i++)
     if (!reshape_piece(&p->pieces[i], map, n_old, n_new)) return false;
-  if (p->shard_axis >= 0 && map[p->shard_axis] != UINT32_MAX) p->shard_axis = (int32_t)map[p->shard_axis];
+  if (p->shard_axis >= 0) { /* an axis of size 1 that went is not sharded */
+    uint32_t to_axis = map[p->shard_axis];
+    p->shard_axis = to_axis == UINT32_MAX ? -1 : (int32_t)to_axis;
+  }
   return true;
 }
 
@@ -131,7 +130,7 @@ static bool concat_records(absorber *a, moec_node n, moec_param_info *p) {
   shape_of(a->m, p->type, dims);
   at = dims[axis];
   for (uint32_t i = 1; i < moec_node_get(a->g, n)->n_in; i++) {
-    const moec_param_info *q = moec_param_get(a->m, record_of(a, moec_in(a->g, n, i)));
+    const moec_param_info *q = moec_param_get(a->m, a->made[moec_in(a->g, n, i).i]);
     if (q->storage != p->storage || q->trainable != p->trainable) return false;
     append_pieces(a, p, q, axis, at);
     p->name = shared_name(a->m, moec_sym_str(a->m, p->name), moec_sym_str(a->m, q->name));
@@ -145,9 +144,9 @@ static bool absorb(absorber *a, moec_node n, moec_param_info *p) {
   moec_value y = moec_out(a->g, n, 0);
   for (uint32_t i = 0; i < moec_node_get(a->g, n)->n_in; i++) {
     moec_value x = moec_in(a->g, n, i);
-    if (!record_of(a, x).i || moec_use_count(a->g, x) != 1) return false;
+    if (!a->made[x.i].i || moec_use_count(a->g, x) != 1) return false;
   }
-  *p = start_record(a, record_of(a, moec_in(a->g, n, 0)));
+  *p = start_record(a, a->made[moec_in(a->g, n, 0).i]);
   const char *name = moec_sym_str(a->m, moec_value_get(a->g, y)->name);
   bool ok = true;
   if (moec_op_of(a->g, n) == MOEC_OP_TRANSPOSE) {
@@ -160,11 +159,13 @@ static bool absorb(absorber *a, moec_node n, moec_param_info *p) {
       }
   } else if (moec_op_of(a->g, n) == MOEC_OP_CONCAT) {
     ok = concat_records(a, n, p);
-    if (strchr(name, '.')) p->name = moec_value_get(a->g, y)->name; /* a module's path: better than what the parts share */
+    if (strchr(name, '.')) /* a module's path: better than what the parts share */
+      p->name = moec_value_get(a->g, y)->name;
   } else {
     ok = reshape_pieces(a, p, moec_value_get(a->g, y)->type);
   }
   p->type = moec_value_get(a->g, y)->type;
+  for (uint32_t i = 0; ok && i < moec_node_get(a->g, n)->n_in; i++) a->absorbed[a->made[moec_in(a->g, n, i).i].i] = true;
   return ok;
 }
 
@@ -182,19 +183,80 @@ static void mark_experts(absorber *a) {
   }
 }
 
+/* ---- the records that remain ---------------------------------------------------------------- */
+
+/* Calls |visit| for every node of the module that is a parameter. */
+static void each_param(absorber *a, void (*visit)(absorber *a, moec_node_info *n, void *user), void *user) {
+  for (size_t f = 1; f < a->m->n_fns; f++)
+    for (size_t n = 1; n < a->m->fns[f]->n_nodes; n++)
+      if (a->m->fns[f]->nodes[n].op == MOEC_OP_PARAM) visit(a, &a->m->fns[f]->nodes[n], user);
+}
+
+static moec_param param_of(const moec_node_info *n) { return ((const moec_attrs_PARAM *)n->attrs)->param; }
+
+static void mark_read(absorber *a, moec_node_info *n, void *read) {
+  (void)a;
+  ((bool *)read)[param_of(n).i] = true;
+}
+
+static void renumber(absorber *a, moec_node_info *n, void *now) {
+  moec_attrs_PARAM attrs = {.param = ((const moec_param *)now)[param_of(n).i]};
+  n->attrs = moec_arena_copy(a->m->arena, &attrs, sizeof attrs);
+}
+
+/* A record whose pieces went into another one and that nothing reads by itself exists no more. One that
+ * nothing ever read stays: reports say that it is unused. */
+static void drop_absorbed(absorber *a) {
+  moec_module *m = a->m;
+  bool *read = MOEC_NEW_ARRAY(m->arena, bool, m->n_params);
+  moec_param *now = MOEC_NEW_ARRAY(m->arena, moec_param, m->n_params);
+  uint32_t n = 1;
+  each_param(a, mark_read, read);
+  for (uint32_t i = 1; i < m->n_params; i++) {
+    if (a->absorbed[i] && !read[i]) continue;
+    m->params[n] = m->params[i];
+    now[i].i = n++;
+  }
+  m->n_params = n;
+  each_param(a, renumber, now);
+}
+
+typedef struct name_counts { uint32_t *n; size_t cap; } name_counts; /* by name; 0: no record has it */
+
+static uint32_t *count_of(moec_arena *a, name_counts *c, moec_sym name) {
+  c->n = moec_arena_grow(a, c->n, &c->cap, (size_t)name.i + 1, sizeof *c->n);
+  return &c->n[name.i];
+}
+
+/* Users name parameters: to freeze them, in files of gradients. What two stacks share may be the same
+ * ("mlp.*.weight"); later ones get "#2", "#3" ... in the order of records, which follows the graph. */
+static void make_names_unique(moec_module *m) {
+  name_counts c = {NULL, 0};
+  for (size_t i = 1; i < m->n_params; i++) {
+    moec_sym name = m->params[i].name;
+    const char *shared = moec_sym_str(m, name);
+    uint32_t k = *count_of(m->arena, &c, name);
+    while (*count_of(m->arena, &c, name)) name = moec_sym_make(m, moec_arena_printf(m->arena, "%s#%u", shared, ++k));
+    *count_of(m->arena, &c, m->params[i].name) = k ? k : 1;
+    *count_of(m->arena, &c, name) = 1;
+    m->params[i].name = name;
+  }
+}
+
 moec_status *moec_pass_params(moec_module *m, moec_pass_ctx *cx) {
   (void)cx;
   moec_graph *g = moec_main(m);
-  size_t n_nodes = g->n_nodes;
-  absorber a = {m, g, MOEC_NEW_ARRAY(m->arena, moec_param, g->n_values)};
+  size_t n_nodes = g->n_nodes; /* each makes at most one record */
+  absorber a = {m, g, MOEC_NEW_ARRAY(m->arena, moec_param, g->n_values),
+                MOEC_NEW_ARRAY(m->arena, bool, m->n_params + n_nodes)};
   moec_build_uses(g);
   moec_param *node_record = MOEC_NEW_ARRAY(m->arena, moec_param, n_nodes);
   for (uint32_t n = 1; n < n_nodes; n++) {
     moec_param_info p;
-    if (g->nodes[n].op == MOEC_OP_PARAM) a.made[moec_out(g, (moec_node){n}, 0).i] = MOEC_ATTRS(g, (moec_node){n}, PARAM)->param;
+    moec_value y = moec_out(g, (moec_node){n}, 0);
+    if (g->nodes[n].op == MOEC_OP_PARAM) a.made[y.i] = param_of(&g->nodes[n]);
     if (!movable(g->nodes[n].op) || !absorb(&a, (moec_node){n}, &p)) continue;
-    node_record[n] = moec_param_add(m, &p);
-    a.made[moec_out(g, (moec_node){n}, 0).i] = node_record[n];
+    a.made[y.i] = node_record[n] = moec_param_add(m, &p);
   }
   for (uint32_t n = 1; n < n_nodes; n++) { /* intermediate ones lose their readers and go with compaction */
     if (!node_record[n].i) continue;
@@ -205,7 +267,8 @@ moec_status *moec_pass_params(moec_module *m, moec_pass_ctx *cx) {
     moec_replace_uses(g, moec_out(g, (moec_node){n}, 0), moec_out(g, fresh, 0));
   }
   moec_compact(g);
-  a.g = g;
+  drop_absorbed(&a);
+  make_names_unique(m);
   mark_experts(&a);
   return NULL;
 }
