@@ -46,11 +46,11 @@ void moec_body_moe_dispatch(moec_body *k) {
   k->out[0] = gather_rows(b, k->in[0], token);
 }
 
-/* The expert of each row: how many of offsets[1..E] are at most r. */
-static moec_value row_experts(moec_body *k) {
+/* The expert of each of |n| rows: how many of offsets[1..E] are at most r. */
+static moec_value row_experts(moec_body *k, moec_dim n, moec_value offsets) {
   moec_builder *b = k->b;
-  moec_dim n = moec_b_dim(b, k->in[0], 0), e = moec_b_dim(b, k->in[1], 0);
-  moec_value ends = moec_b_slice(b, k->in[2], 0, moec_dim_const(k->m, 1), e);
+  moec_dim one = moec_dim_const(k->m, 1), e = moec_dim_sub(k->m, moec_b_dim(b, offsets, 0), one);
+  moec_value ends = moec_b_slice(b, offsets, 0, one, e);
   moec_value row = moec_b_unsqueeze(b, moec_b_iota(b, MOEC_I32, 1, &n, 0), -1);
   moec_value passed = moec_b_cast(b, moec_b_binary(b, MOEC_OP_LE, ends, row), MOEC_I32);
   return moec_b_reduce(b, MOEC_OP_REDUCE_SUM, passed, 1, false);
@@ -59,7 +59,8 @@ static moec_value row_experts(moec_body *k) {
 void moec_body_moe_grouped_dot(moec_body *k) {
   moec_builder *b = k->b;
   bool transposed = ((const moec_attrs_MOE_GROUPED_DOT *)k->attrs)->transposed;
-  moec_value bias = moec_body_in(k, 3), expert = row_experts(k);
+  moec_value bias = moec_body_in(k, 3);
+  moec_value expert = row_experts(k, moec_b_dim(b, k->in[0], 0), k->in[2]);
   moec_dtype t = moec_b_ty(b, k->in[0]).dtype, inner = bias.i ? moec_wide(t) : t;
   moec_value w = gather_rows(b, moec_b_cast(b, k->in[1], inner), expert);
   moec_value in[2] = {moec_b_cast(b, k->in[0], inner), w};
@@ -101,4 +102,36 @@ void moec_body_moe_combine(moec_body *k) {
     sum = j ? moec_b_binary(b, MOEC_OP_ADD, sum, x) : x;
   }
   k->out[0] = moec_b_cast(b, sum, t);
+}
+
+/* x[N, M] once an expert, [E, N, M] in |t|: zeros where the row belongs to another. A product with a
+ * mask instead would let NaN and infinities of one expert into all. */
+static moec_value split_groups(moec_body *k, moec_value x, moec_value offsets, moec_dtype t) {
+  moec_builder *b = k->b;
+  moec_dim one = moec_dim_const(k->m, 1);
+  moec_dim e = moec_dim_sub(k->m, moec_b_dim(b, offsets, 0), one);
+  moec_value expert = row_experts(k, moec_b_dim(b, x, 0), offsets); /* [N] */
+  moec_value of = moec_b_unsqueeze(b, moec_b_iota(b, MOEC_I32, 1, &e, 0), -1);
+  moec_value own =
+      moec_b_unsqueeze(b, moec_b_binary(b, MOEC_OP_EQ, of, expert), -1); /* [E, N, 1] */
+  return moec_b_select(b, own, moec_b_cast(b, x, t), moec_b_scalar_f(b, t, 0));
+}
+
+void moec_body_moe_grouped_outer(moec_body *k) {
+  moec_builder *b = k->b;
+  moec_dtype t = moec_b_ty(b, k->in[0]).dtype, wide = moec_wide(t);
+  moec_value in[2] = {split_groups(k, k->in[0], k->in[2], wide),
+                      split_groups(k, k->in[1], k->in[2], wide)};
+  int64_t batch[1] = {0}, rows[1] = {1};
+  moec_attrs_DOT dot = {.lhs_batch = {1, batch},
+                        .rhs_batch = {1, batch},
+                        .lhs_contract = {1, rows},
+                        .rhs_contract = {1, rows}};
+  k->out[0] = moec_b_cast(b, moec_b_op(b, MOEC_OP_DOT, &dot, 2, in, 1), t);
+}
+
+void moec_body_moe_group_sum(moec_body *k) {
+  moec_dtype t = moec_b_ty(k->b, k->in[0]).dtype;
+  moec_value x = split_groups(k, k->in[0], k->in[1], moec_wide(t));
+  k->out[0] = moec_b_cast(k->b, moec_b_reduce(k->b, MOEC_OP_REDUCE_SUM, x, 1, false), t);
 }

@@ -92,6 +92,16 @@ INFER(attention) {
   return NULL;
 }
 
+INFER(cross_entropy) {
+  UNUSED_INFER_ARGS;
+  moec_type_info x = moec_type_get(m, in[0]);
+  MOEC_TRY(check_float(m, in[0]));
+  MOEC_TRY(moec_check_rank(m, in[0], 2, "logits[T,V]"));
+  MOEC_TRY(expect(m, in[1], MOEC_I64, 1, x.dims, "labels[T]"));
+  for (uint32_t i = 0; i < n_out; i++) out[i] = moec_type_make(m, MOEC_F32, 1, x.dims);
+  return NULL;
+}
+
 /* ---- the expert region -------------------------------------------------------------------- */
 
 INFER(moe_select) {
@@ -169,5 +179,40 @@ INFER(moe_combine) {
   moec_dim dims[2] = {moec_dim_exact_div(m, x.dims[0], moec_dim_const(m, k)), x.dims[1]};
   if (!moec_dim_known(dims[0])) return BAD("rows: expected a multiple of k = %lld rows, got %s", (long long)k, moec_type_text(m, in[0]));
   out[0] = moec_type_make(m, x.dtype, 2, dims);
+  return NULL;
+}
+
+/* The E of offsets[E+1]. */
+static moec_status *count_groups(moec_module *m, moec_type offsets, moec_dim *out) {
+  moec_type_info t = moec_type_get(m, offsets);
+  int64_t n;
+  if (t.dtype != MOEC_I32 || t.rank != 1) return BAD("offsets[E+1]: expected i32 of rank 1, got %s", moec_type_text(m, offsets));
+  if (moec_dim_is_const(m, t.dims[0], &n) && n < 1) return BAD("offsets[E+1]: expected at least 1 element, got %s", moec_type_text(m, offsets));
+  *out = moec_dim_sub(m, t.dims[0], moec_dim_const(m, 1));
+  return NULL;
+}
+
+INFER(moe_grouped_outer) {
+  UNUSED_INFER_ARGS;
+  moec_dim e;
+  MOEC_TRY(check_float(m, in[0]));
+  MOEC_TRY(moec_check_rank(m, in[0], 2, "dy[N,M]"));
+  MOEC_TRY(moec_check_rank(m, in[1], 2, "x[N,K]"));
+  moec_type_info dy = moec_type_get(m, in[0]), x = moec_type_get(m, in[1]);
+  moec_dim want[2] = {dy.dims[0], x.dims[1]};
+  MOEC_TRY(expect(m, in[1], dy.dtype, 2, want, "x[N,K]"));
+  MOEC_TRY(count_groups(m, in[2], &e));
+  out[0] = moec_type_make(m, dy.dtype, 3, (moec_dim[]){e, dy.dims[1], x.dims[1]});
+  return NULL;
+}
+
+INFER(moe_group_sum) {
+  UNUSED_INFER_ARGS;
+  moec_dim e;
+  MOEC_TRY(check_float(m, in[0]));
+  MOEC_TRY(moec_check_rank(m, in[0], 2, "x[N,M]"));
+  MOEC_TRY(count_groups(m, in[1], &e));
+  moec_type_info x = moec_type_get(m, in[0]);
+  out[0] = moec_type_make(m, x.dtype, 2, (moec_dim[]){e, x.dims[1]});
   return NULL;
 }

@@ -42,6 +42,23 @@ static const char *const cases[] = {
     /* Three queries, one key: only the last sees it. */
     "attention(f32[1,3,1,1] 1 1 1; f32[1,1,1,1] 1; f32[1,1,1,1] 5) causal=1"
     " -> f32[1,3,1,1] 0 0 5; f32[1,3,1] -inf -inf 1",
+    /* Rows (0, ln 3) and, with one label ignored, (ln 3, 0). */
+    "cross_entropy(f32[2,2] 0 1.098612289 1.098612289 0; i64[2] 0 0)"
+    " -> f32[2] 1.386294361 0.2876820724; f32[2] 1.386294361 1.386294361",
+    "cross_entropy(f32[2,2] 0 1.098612289 1.098612289 0; i64[2] -100 1)"
+    " -> f32[2] 0 1.386294361; f32[2] 1.386294361 1.386294361",
+    "cross_entropy(f32[2,2] 0 0 0 0; i64[2] 1 7) ignore=7 -> f32[2] 0.6931471806 0",
+    "cross_entropy(f32[2,2] 0 0 0 0; i64[2] 1 -1) ignore=1 ! index -3 is out of range",
+    "cross_entropy(f32[2,2] 0 0 0 0; i64[2] 1 -1) ignore=-1 -> f32[2] 0.6931471806 0",
+    "cross_entropy(f32[1,2] 0 0; i64[1] -100) ignore=-1 ! index -102 is out of range",
+    "cross_entropy(f32[1,2] 0 0; i64[1] 2) ! index 2 is out of range",
+    "cross_entropy(f32[0,5]; i64[0]) -> f32[0]; f32[0]",
+    "cross_entropy(f32[4,2] 1000 1000 -inf 2 inf 1 nan 1; i64[4] 1 1 1 -100)"
+    " -> f32[4] 0.6931471806 0 inf 0; f32[4] 1000.693147 2 inf nan",
+    "cross_entropy(f32[2,2] -inf 2 -inf -inf; i64[2] 0 -100) -> f32[2] inf 0; f32[2] 2 -inf",
+    "cross_entropy(f32[2,2] -inf -inf nan 0; i64[2] 0 1) -> f32[2] nan nan",
+    "cross_entropy(bf16[1,2] 256 0; i64[1] 0) -> f32[1] 0; f32[1] 256",
+    "cross_entropy(f64[1,2] 0 0; i64[1] 0) -> f32[1] 0.6931471806",
     "moe.select(f32[2,3] 1 3 3 nan 0 5) k=2 -> i64[2,2] 1 2 0 2",
     "moe.select(f32[0,3]) k=1 -> i64[0,1]",
     "moe.plan(i64[2,2] 1 0 0 3) experts=5 -> i32[4] 1 2 0 3; i32[4] 2 0 1 3; i32[6] 0 2 3 3 4 4",
@@ -63,6 +80,19 @@ static const char *const cases[] = {
     "moe.combine(f32[4,1] 1 2 3 4; i32[4] 2 0 1 3) k=2 -> f32[2,1] 4 6",
     "moe.combine(f32[4,1] 1e8 1 -1e8 5; i32[4] 0 1 2 3) k=4 -> f32[1,1] 5",
     "moe.combine(f32[0,1]; i32[0]) k=2 -> f32[0,1]",
+    "moe.grouped_outer(f32[3,1] 1 2 3; f32[3,2] 1 2 3 4 5 6; i32[4] 0 2 2 3)"
+    " -> f32[3,1,2] 7 10 0 0 15 18",
+    "moe.grouped_outer(f32[2,2] 1 2 3 4; f32[2,1] 10 100; i32[2] 0 2) -> f32[1,2,1] 310 420",
+    /* Rows of one expert leave the others alone, and so do rows of none. */
+    "moe.grouped_outer(f32[3,1] 1 nan 5; f32[3,1] 2 inf nan; i32[4] 0 1 2 2)"
+    " -> f32[3,1,1] 2 nan 0",
+    "moe.grouped_outer(f32[0,1]; f32[0,2]; i32[3] 0 0 0) -> f32[2,1,2] 0 0 0 0",
+    "moe.grouped_outer(f32[2,0]; f32[2,2] 1 2 3 4; i32[2] 0 2) -> f32[1,0,2]",
+    "moe.grouped_outer(bf16[3,1] 256 1 1; bf16[3,1] 1 1 1; i32[2] 0 3) -> bf16[1,1,1] 258",
+    "moe.group_sum(f32[3,2] 1 2 3 4 5 6; i32[4] 0 2 2 3) -> f32[3,2] 4 6 0 0 5 6",
+    "moe.group_sum(f32[3,1] 1 nan 5; i32[4] 0 1 2 2) -> f32[3,1] 1 nan 0",
+    "moe.group_sum(f32[0,2]; i32[3] 0 0 0) -> f32[2,2] 0 0 0 0",
+    "moe.group_sum(bf16[3,1] 256 1 1; i32[2] 0 3) -> bf16[1,1] 258",
 };
 
 START_TEST(test_every_composite) {
