@@ -66,8 +66,8 @@ INFER(swiglu) {
   return NULL;
 }
 
-INFER(attention) {
-  UNUSED_INFER_ARGS;
+/* q, k, v, mask? and sink? fit each other. */
+static moec_status *check_attention(moec_module *m, uint32_t n_in, const moec_type *in) {
   moec_type_info q = moec_type_get(m, in[0]), k = moec_type_get(m, in[1]), v = moec_type_get(m, in[2]);
   MOEC_TRY(check_float(m, in[0]));
   for (uint32_t i = 0; i < 3; i++) MOEC_TRY(moec_check_rank(m, in[i], 4, "q, k, v"));
@@ -85,10 +85,31 @@ INFER(attention) {
     for (uint32_t i = 0; i < 4; i++)
       if (!moec_dim_is(m, mask.dims[i], 1)) MOEC_TRY(moec_check_dims(m, mask.dims[i], full[i], "mask"));
   }
-  if (n_in > 4 && in[4].i) MOEC_TRY(expect(m, in[4], q.dtype, 1, &q.dims[2], "sink[H]"));
-  moec_dim dims[4] = {q.dims[0], q.dims[1], q.dims[2], v.dims[3]};
+  return n_in > 4 && in[4].i ? expect(m, in[4], q.dtype, 1, &q.dims[2], "sink[H]") : NULL;
+}
+
+INFER(attention) {
+  UNUSED_INFER_ARGS;
+  MOEC_TRY(check_attention(m, n_in, in));
+  moec_type_info q = moec_type_get(m, in[0]);
+  moec_dim dims[4] = {q.dims[0], q.dims[1], q.dims[2], moec_type_get(m, in[2]).dims[3]};
   out[0] = moec_type_make(m, q.dtype, 4, dims);
   if (n_out > 1) out[1] = moec_type_make(m, MOEC_F32, 3, q.dims);
+  return NULL;
+}
+
+INFER(attention_grad) {
+  UNUSED_INFER_ARGS;
+  if (n_in != 8) return BAD("expected 8 operands, of which the mask and the sink may be absent, got %u", n_in);
+  MOEC_TRY(check_attention(m, n_in, in));
+  moec_type_info q = moec_type_get(m, in[0]);
+  moec_dim dims[4] = {q.dims[0], q.dims[1], q.dims[2], moec_type_get(m, in[2]).dims[3]};
+  MOEC_TRY(expect(m, in[5], q.dtype, 4, dims, "y[B,S,H,E]"));
+  MOEC_TRY(expect(m, in[6], MOEC_F32, 3, dims, "lse[B,S,H]"));
+  MOEC_TRY(expect(m, in[7], q.dtype, 4, dims, "dy[B,S,H,E]"));
+  if (n_out > 3 && !in[4].i) return BAD("dsink: expected a sink to take the gradient of, got none");
+  for (uint32_t i = 0; i < 3; i++) out[i] = in[i];
+  if (n_out > 3) out[3] = in[4];
   return NULL;
 }
 
