@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ir/builder.h"
+#include "ir/half.h"
 
 typedef struct slot {
   uint32_t tensor;     /* MOEC_NONE: not computed (yet), or only inside another step */
@@ -259,14 +260,16 @@ static moec_status *do_call(flattener *c, frame *f, moec_node n) {
   const moec_node_info p = *moec_node_get(f->g, n);
   moec_fn fn = MOEC_ATTRS(f->g, n, CALL)->fn;
   frame inner = {.g = moec_fn_get(c->m, fn)};
-  const char *name = moec_sym_str(c->m, inner.g->name);
-  bool mixes = strncmp(name, "attention", 9) == 0 || strncmp(name, "mixer", 5) == 0;
-  if (mixes || c->n_blocks == 0) c->n_blocks++; /* a decoder block starts with the half that mixes tokens */
-  inner.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn.i, c->n_blocks - 1}));
   inner.slots = MOEC_NEW_ARRAY(c->t->arena, slot, inner.g->n_values);
   for (size_t v = 0; v < inner.g->n_values; v++) inner.slots[v] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
-  for (uint32_t i = 0; i < p.n_in; i++)
-    MOEC_TRY(operand(f, n, f->g->edges[p.in + i], &inner.slots[inner.g->inputs[i].i]));
+  bool *computed = MOEC_NEW_ARRAY(c->t->arena, bool, p.n_in);
+  for (uint32_t i = 0; i < p.n_in; i++) {
+    slot *s = &inner.slots[inner.g->inputs[i].i];
+    MOEC_TRY(operand(f, n, f->g->edges[p.in + i], s));
+    computed[i] = s->at == MOEC_AT_STEP;
+  }
+  if (c->n_blocks == 0 || moec_half_starts_block(moec_half_of(inner.g, computed))) c->n_blocks++;
+  inner.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn.i, c->n_blocks - 1}));
   MOEC_TRY(flatten(c, &inner));
   for (uint32_t i = 0; i < p.n_out; i++) f->slots[moec_out(f->g, n, i).i] = inner.slots[inner.g->outputs[i].i];
   return NULL;
@@ -325,7 +328,11 @@ static void add_io(flattener *c, frame *f) {
     moec_value v = g->inputs[i];
     const char *name = moec_sym_str(c->m, moec_value_get(g, v)->name);
     f->slots[v.i] = (slot){new_tensor(c, MOEC_BUFFER_INPUT, moec_value_get(g, v)->type, name), MOEC_AT_STEP, MOEC_NONE};
-    MOEC_TABLE_ADD(c->t, inputs, ((moec_plan_io){moec_plan_str(c->t, name), f->slots[v.i].tensor}));
+    const moec_value_info *info = moec_value_get(g, v);
+    MOEC_TABLE_ADD(c->t, inputs, ((moec_plan_io){.name = moec_plan_str(c->t, name),
+                                                 .tensor = f->slots[v.i].tensor,
+                                                 .has_default = info->has_default,
+                                                 .dflt = info->dflt}));
   }
 }
 
@@ -347,7 +354,7 @@ static void add_outputs(flattener *c, frame *f) {
       step.args = moec_plan_pool(c->t, 2, args), step.flops = moec_plan_expr_const(c->t, 0);
       MOEC_TABLE_ADD(c->t, steps, step);
     }
-    MOEC_TABLE_ADD(c->t, outputs, ((moec_plan_io){moec_plan_str(c->t, name), tensor}));
+    MOEC_TABLE_ADD(c->t, outputs, ((moec_plan_io){.name = moec_plan_str(c->t, name), .tensor = tensor}));
   }
 }
 

@@ -11,9 +11,6 @@ typedef struct builder {
   size_t n_sequence, cap_sequence;
 } builder;
 
-/* A block starts with the half that mixes tokens (as in codegen/plan_build.c). */
-static bool starts_block(const report_fn *f) { return strcmp(f->kind, "attention") == 0 || strcmp(f->kind, "mixer") == 0; }
-
 static uint32_t intern(builder *b, const report_block *x) {
   for (uint32_t i = 0; i < b->n_blocks; i++)
     if (b->blocks[i].n == x->n && memcmp(b->blocks[i].fns, x->fns, x->n * sizeof *x->fns) == 0) return i;
@@ -95,7 +92,7 @@ uint32_t *moec_report_blocks(const report *r, json_t *out) {
     if (top->regions[i].kind != REPORT_CALL) continue;
     moec_node n = top->regions[i].node;
     uint32_t fn = r->index_of[MOEC_ATTRS(top->g, n, CALL)->fn.i];
-    if (starts_block(&r->fns[fn])) end_block(&b, &open);
+    if (moec_half_starts_block(r->fns[fn].half)) end_block(&b, &open);
     open.fns[open.n++] = fn;
     block_of[n.i] = (uint32_t)b.n_sequence;
   }

@@ -128,7 +128,7 @@ static json_t *function_json(const report *r, const report_fn *f) {
   char hash[17];
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)f->hash);
   moec_report_set(o, "name", moec_report_str(f->name));
-  moec_report_set(o, "kind", moec_report_str(f->kind));
+  moec_report_set(o, "kind", moec_report_str(f->fn.i == 1 ? "main" : moec_half_text(f->half)));
   moec_report_set_int(o, "calls", f->n_calls);
   moec_report_set(o, "hash", moec_report_str(hash));
   moec_report_set(o, "counts", counts_json(f));

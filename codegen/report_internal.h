@@ -4,6 +4,7 @@
 
 #include "codegen/report.h"
 #include "include/plan.h"
+#include "ir/half.h"
 
 #define REPORT_FORMAT "moec-report"
 #define REPORT_VERSION 1
@@ -50,7 +51,8 @@ typedef struct report_edge {
 typedef struct report_fn {
   moec_fn fn;
   moec_graph *g;
-  const char *name, *kind; /* kind: main attention moe mlp mixer */
+  const char *name;
+  moec_half half;          /* of a decoder block; not of main */
   uint32_t n_calls;        /* in one run of the model */
   moec_graph *caller;      /* of the first call, which stands for the others */
   moec_node call;

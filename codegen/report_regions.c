@@ -210,22 +210,10 @@ static void find_times(const report *r, report_fn *f) {
 
 /* ---- functions ---------------------------------------------------------------------------- */
 
-/* Whether rows meet each other in region |reg|: by a product of two computed values, a convolution or a scan. */
-static bool mixes(const report_fn *f, const report_region *reg) {
-  moec_op op = moec_op_of(f->g, reg->node);
-  if (op == MOEC_OP_CONV || op == MOEC_OP_CUMSUM) return true;
-  return op == MOEC_OP_DOT && f->at[moec_in(f->g, reg->node, 0).i] == MOEC_AT_STEP && f->at[moec_in(f->g, reg->node, 1).i] == MOEC_AT_STEP;
-}
-
-static const char *kind_text(const report_fn *f) {
-  if (f->fn.i == 1) return "main";
-  bool moe = false, mixer = false;
-  for (uint32_t i = 0; i < f->n_regions; i++) {
-    if (f->regions[i].kind == REPORT_ATTENTION) return "attention";
-    moe = moe || f->regions[i].kind == REPORT_EXPERT;
-    mixer = mixer || mixes(f, &f->regions[i]);
-  }
-  return moe ? "moe" : mixer ? "mixer" : "mlp";
+static moec_half half_of(const report *r, const report_fn *f) {
+  bool *computed = MOEC_NEW_ARRAY(r->arena, bool, f->g->n_inputs);
+  for (size_t i = 0; i < f->g->n_inputs; i++) computed[i] = !f->in_at || f->in_at[i] == MOEC_AT_STEP;
+  return moec_half_of(f->g, computed);
 }
 
 static void add_calls(report *r, uint32_t caller) {
@@ -261,7 +249,7 @@ void moec_report_analyse(report *r) {
     make_regions(r, f);
     find_edges(r, f);
     find_times(r, f);
-    f->kind = kind_text(f);
+    f->half = half_of(r, f);
     f->hash = moec_report_hash(r, f->g);
     moec_report_stages(r, f);
     add_calls(r, i);

@@ -16,16 +16,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/half.h"
 #include "passes/pass.h"
 
 typedef struct outliner {
   moec_module *m;
   moec_graph *g;       /* main */
   uint8_t *on_stream;  /* by node of main before any call was added: depends on the stream's start */
+  uint8_t *from_input; /* by value of main before any call was added: depends on inputs of the model */
   moec_value *cuts;    /* start, then every kept cut in order */
   size_t n_cuts, cap_cuts;
   moec_fn *fns;        /* distinct half-block functions */
   size_t n_fns, cap_fns;
+  size_t n_of_kind[MOEC_HALF_MLP + 1];
 } outliner;
 
 /* ---- finding the stream ------------------------------------------------------------------- */
@@ -99,7 +102,7 @@ static bool is_source(const moec_graph *g, const uint8_t *from_input, moec_value
 /* The start whose stream has the most cuts; false where no stream has any. */
 static bool find_stream(outliner *o) {
   moec_graph *g = o->g;
-  uint8_t *from_input = MOEC_NEW_ARRAY(o->m->arena, uint8_t, g->n_values);
+  uint8_t *from_input = o->from_input = MOEC_NEW_ARRAY(o->m->arena, uint8_t, g->n_values);
   for (size_t i = 0; i < g->n_inputs; i++) from_input[g->inputs[i].i] = 1;
   moec_value best = {0};
   size_t most = 1;
@@ -231,34 +234,22 @@ static bool graphs_equal(const moec_graph *a, const moec_graph *b) {
   return a->n_outputs == b->n_outputs && memcmp(a->outputs, b->outputs, a->n_outputs * sizeof *a->outputs) == 0;
 }
 
-/* A half-block adds one thing to the residual stream. */
-typedef enum half_kind { HALF_MIXER, HALF_ATTENTION, HALF_MLP, HALF_MOE } half_kind;
-
-static half_kind half_kind_of(const moec_graph *f) {
-  half_kind kind = HALF_MIXER;
-  for (uint32_t n = 1; n < f->n_nodes; n++) {
-    moec_op op = f->nodes[n].op;
-    if (op == MOEC_OP_ATTENTION) return HALF_ATTENTION;
-    if (op == MOEC_OP_MOE_COMBINE) kind = HALF_MOE;
-    if (op == MOEC_OP_SWIGLU && kind == HALF_MIXER) kind = HALF_MLP;
-  }
-  return kind;
+/* Names for readers of dumps and reports: "attention0", "moe0", "attention1". */
+static moec_sym name_of(const builder_state *s) {
+  outliner *o = s->o;
+  bool *computed = MOEC_NEW_ARRAY(o->m->arena, bool, s->n_args);
+  for (size_t i = 0; i < s->n_args; i++) /* the first is the residual stream, since the last call a new value */
+    computed[i] = i == 0 || o->from_input[s->args[i].i];
+  moec_half half = moec_half_of(s->f, computed);
+  return moec_sym_make(o->m, moec_arena_printf(o->m->arena, "%s%zu", moec_half_text(half), o->n_of_kind[half]++));
 }
 
-static const char *half_kind_text(half_kind kind) {
-  static const char *const text[] = {"mixer", "attention", "mlp", "moe"};
-  return text[kind];
-}
-
-/* The function equal to |f|, which was just added as the last one; |f| stays when it is new. */
-static moec_fn share(outliner *o, moec_fn f) {
-  moec_graph *g = moec_fn_get(o->m, f);
+/* The function equal to |f|, the one |s| built, which was just added as the last one; |f| stays when it is new. */
+static moec_fn share(const builder_state *s, moec_fn f) {
+  outliner *o = s->o;
   for (size_t i = 0; i < o->n_fns; i++)
-    if (graphs_equal(moec_fn_get(o->m, o->fns[i]), g)) return o->fns[i];
-  half_kind kind = half_kind_of(g);
-  size_t same = 0;
-  for (size_t i = 0; i < o->n_fns; i++) same += half_kind_of(moec_fn_get(o->m, o->fns[i])) == kind;
-  g->name = moec_sym_make(o->m, moec_arena_printf(o->m->arena, "%s%zu", half_kind_text(kind), same));
+    if (graphs_equal(moec_fn_get(o->m, o->fns[i]), s->f)) return o->fns[i];
+  s->f->name = name_of(s);
   MOEC_PUSH(o->m->arena, o->fns, o->n_fns, o->cap_fns, f);
   return f;
 }
@@ -274,7 +265,7 @@ static moec_status *outline_half(outliner *o, size_t k, const uint8_t *params_of
   MOEC_TRY(copy_into(&s, to));
   moec_add_output(s.f, "out", s.map[to.i]);
   moec_compact(s.f);
-  moec_attrs_CALL attrs = {.fn = share(o, f)};
+  moec_attrs_CALL attrs = {.fn = share(&s, f)};
   moec_node call;
   o->g->loc = moec_node_get(o->g, moec_def(o->g, to))->loc;
   MOEC_TRY(moec_add_node(o->g, MOEC_OP_CALL, &attrs, (uint32_t)s.n_args, s.args, 1, &call));

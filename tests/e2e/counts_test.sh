@@ -28,6 +28,11 @@ for f in attention0 moe0; do
   [ "$calls" -eq 3 ] || fail "expected 3 calls of $f, got $calls"
 done
 
+# decoder blocks start with the half that mixes tokens, be it attention or not
+"$MOEC" inspect "$MOEC_SOURCE/tests/data/qwen3_5_moe/model_static.onnx" >"$dir/inspect"
+grep -qE "^  order +A, B, A$" "$dir/inspect" || fail "expected blocks A, B, A: $(grep -m 1 order "$dir/inspect")"
+grep -qE "^  block A +x2 +mixer0 \+ moe0$" "$dir/inspect" || fail "expected two blocks of a mixer and experts"
+
 # a kernel that computes nothing is a materialised transpose or broadcast; embedding is a gather
 awk '/^fn @"k[0-9]+"/{name=$2; body=""} {body=body"\n"$0} /^}/{ if (name != "") print name, body; name="" }' RS='\n' "$dir/dump"/*-fuse.ir |
   awk '/^@"k/ {if (seen && !work) print k; k=$1; work=0; seen=1} / = [a-z_.]+\(/ {if ($0 !~ / = (transpose|broadcast|reshape|slice|concat|pad|reverse|const|iota|size)\(/) work=1} END {if (seen && !work) print k}' >"$dir/moves"
