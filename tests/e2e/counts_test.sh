@@ -28,6 +28,15 @@ for f in attention0 moe0; do
   [ "$calls" -eq 3 ] || fail "expected 3 calls of $f, got $calls"
 done
 
+# what the steps of a run read and write is little more than what the regions of the report must move
+"$dir/exe" bench --dim batch=1 --dim seq=128 --steps 1 --json "$dir/bench.json" >/dev/null
+moved=$(awk '/"bytes": /{gsub(/[^0-9]/, ""); sum += $0} END{print sum}' "$dir/bench.json")
+"$MOEC" inspect "$dir/exe" --format json >"$dir/report.json"
+own=$(tr -d '\n ' <"$dir/report.json" | sed -E 's/.*"totals":\{[^}]*\}?[^}]*"bytes":\{"text":"[^"]*","value":([0-9]+)\}.*/\1/')
+[ "$own" -gt 0 ] || fail "the report names no bytes"
+awk -v moved="$moved" -v own="$own" 'BEGIN{exit !(moved > 0 && moved <= 1.3 * own)}' ||
+  fail "a step moves $moved bytes, its regions $own"
+
 # decoder blocks start with the half that mixes tokens, be it attention or not
 "$MOEC" inspect "$MOEC_SOURCE/tests/data/qwen3_5_moe/model_static.onnx" >"$dir/inspect"
 grep -qE "^  order +A, B, A$" "$dir/inspect" || fail "expected blocks A, B, A: $(grep -m 1 order "$dir/inspect")"
@@ -41,4 +50,4 @@ awk '/^fn @"k[0-9]+"/{name=$2; body=""} {body=body"\n"$0} /^}/{ if (name != "") 
 # the seq x seq mask is never a buffer, nor is any gathered expert weight
 grep -E "^  %.* = (fused|dot|call|moe)" "$dir/dump"/*-fuse.ir | grep -qE ": (bool|f32)\[[^]]*seq, seq\]" && fail "a seq x seq value is materialised"
 grep -E "^  %.* = (fused|dot)" "$dir/dump"/*-fuse.ir | grep -qE "f32\[2\*batch\*seq, (80, 64|64, 40)\]" && fail "expert weights are gathered"
-echo "counts: $kernels kernels a step, $inner in a block"
+echo "counts: $kernels kernels a step, $inner in a block; $moved bytes moved, $own of regions"
