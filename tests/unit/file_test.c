@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/outfile.h"
+#include "base/sha256.h"
 #include "tests/unit/unit.h"
 
 static void write_text(const char *dir, const char *name, const char *text) {
@@ -181,6 +182,25 @@ START_TEST(sha256_of_known_texts) {
 }
 END_TEST
 
+/* Both ways to take blocks, where this processor has both, agree on every number of them. */
+START_TEST(sha256_native_and_plain) {
+  moec_sha256_fn *native = moec_sha256_native();
+  uint8_t blocks[9 * 64];
+  for (size_t i = 0; i < sizeof blocks; i++) blocks[i] = (uint8_t)(i * i * 7 + i / 3);
+  for (size_t n = 0; native && n <= 9; n++) {
+    uint32_t a[8] = {1, 2, 3, 4, 0x80000000, 6, 0xffffffff, 8}, b[8];
+    memcpy(b, a, sizeof b);
+    moec_sha256_plain(a, blocks, n);
+    native(b, blocks, n);
+    ck_assert_mem_eq(a, b, sizeof a);
+  }
+  uint32_t abc[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  moec_sha256_plain(abc, (const uint8_t[64]){'a', 'b', 'c', 0x80, [63] = 24}, 1);
+  ck_assert_uint_eq(abc[0], 0xba7816bf);
+  ck_assert_uint_eq(abc[7], 0xf20015ad);
+}
+END_TEST
+
 START_TEST(fnv1a_of_known_texts) {
   ck_assert_uint_eq(moec_hash(MOEC_HASH_SEED, "", 0), 0xcbf29ce484222325u);
   ck_assert_uint_eq(moec_hash(MOEC_HASH_SEED, "foobar", 6), 0x85944171f73967e8u);
@@ -191,4 +211,5 @@ END_TEST
 UNIT_MAIN("file", maps_user_files, refuses_user_files_that_are_none, maps_inner_files,
           refuses_inner_paths_by_their_text, refuses_inner_files_that_lead_elsewhere,
           writes_whole_files, discarded_file_leaves_the_old_one, writes_through_links_and_devices,
-          refuses_places_to_write, sha256_of_known_texts, fnv1a_of_known_texts)
+          refuses_places_to_write, sha256_of_known_texts, sha256_native_and_plain,
+          fnv1a_of_known_texts)
