@@ -39,7 +39,7 @@ static moec_status *flatten(flattener *c, frame *f);
 /* ---- tensors ------------------------------------------------------------------------------ */
 
 static uint32_t new_tensor(flattener *c, moec_buffer_kind kind, moec_type type, const char *name) {
-  moec_plan_buffer b = {(uint32_t)kind, moec_plan_expr_of(c->t, moec_plan_bytes(c->m, type)), MOEC_NONE, 0};
+  moec_plan_buffer b = {(uint32_t)kind, moec_plan_expr_of(c->t, moec_plan_bytes(c->m, type)), MOEC_NONE, 0, MOEC_AT_STEP};
   return moec_plan_tensor_of(c->t, MOEC_TABLE_ADD(c->t, buffers, b), type, name);
 }
 
@@ -85,7 +85,7 @@ static moec_status *param_slot(flattener *c, moec_param id, slot *out) {
   out->tensor = c->param_tensor[id.i] = new_tensor(c, MOEC_BUFFER_PARAM, p->type, moec_sym_str(c->m, p->name));
   moec_plan_param r = {.name = moec_plan_sym(c->t, p->name), .tensor = out->tensor, .storage = (uint32_t)p->storage};
   r.group = p->group == MOEC_GROUP_EXPERT, r.shard_axis = p->shard_axis, r.trainable = p->trainable, r.tie = p->tie;
-  r.pieces = (uint32_t)c->t->n_pieces, r.n_pieces = p->n_pieces;
+  r.pieces = (uint32_t)c->t->n_pieces, r.n_pieces = p->n_pieces, r.grad = MOEC_NONE;
   for (uint32_t i = 0; i < p->n_pieces; i++) MOEC_TRY(add_piece(c, p, &p->pieces[i]));
   MOEC_TABLE_ADD(c->t, params, r);
   return NULL;
@@ -235,7 +235,7 @@ static moec_status *do_add(flattener *c, frame *f, moec_node n) {
 static moec_status *do_moe_plan(flattener *c, frame *f, moec_node n) {
   const moec_graph *g = f->g;
   moec_plan_step step = no_step;
-  moec_plan_moe layer = {.call = f->call, .weights = MOEC_NONE, .name = moec_plan_sym(c->t, moec_node_get(g, n)->loc)};
+  moec_plan_moe layer = {.call = f->call, .weights = MOEC_NONE, .schedule = MOEC_AT_STEP, .name = moec_plan_sym(c->t, moec_node_get(g, n)->loc)};
   layer.indices = f->slots[moec_in(g, n, 0).i].tensor;
   layer.experts = (uint32_t)MOEC_ATTRS(g, n, MOE_PLAN)->experts;
   int64_t k = 0;
@@ -332,6 +332,7 @@ static void add_io(flattener *c, frame *f) {
     MOEC_TABLE_ADD(c->t, inputs, ((moec_plan_io){.name = moec_plan_str(c->t, name),
                                                  .tensor = f->slots[v.i].tensor,
                                                  .has_default = info->has_default,
+                                                 .schedule = MOEC_AT_STEP,
                                                  .dflt = info->dflt}));
   }
 }
@@ -354,7 +355,7 @@ static void add_outputs(flattener *c, frame *f) {
       step.args = moec_plan_pool(c->t, 2, args), step.flops = moec_plan_expr_const(c->t, 0);
       MOEC_TABLE_ADD(c->t, steps, step);
     }
-    MOEC_TABLE_ADD(c->t, outputs, ((moec_plan_io){.name = moec_plan_str(c->t, name), .tensor = tensor}));
+    MOEC_TABLE_ADD(c->t, outputs, ((moec_plan_io){.name = moec_plan_str(c->t, name), .tensor = tensor, .schedule = MOEC_AT_STEP}));
   }
 }
 

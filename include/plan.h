@@ -18,7 +18,7 @@
 #define MOEC_NONE UINT32_MAX
 #define MOEC_PLAN_MAGIC "MOECPLAN"
 #define MOEC_FOOTER_MAGIC "MOECEXE\n"
-#define MOEC_PLAN_VERSION 1u
+#define MOEC_PLAN_VERSION 2u
 #define MOEC_PLAN_MAX_RANK 12
 
 typedef struct moec_footer {
@@ -32,11 +32,14 @@ typedef struct moec_footer {
   char magic[8];
 } moec_footer;
 
-/* The four binding times. COMPILE results are constants in the plan. */
+/* Lists of steps. COMPILE results are constants in the plan; what LOAD and BIND compute is shared by the
+ * programs, which are everything from STEP on. A file that was compiled without --train has STEP alone. */
 typedef enum moec_schedule {
-  MOEC_AT_LOAD, /* values of parameters only: run on opening and after each update */
-  MOEC_AT_BIND, /* values of sizes only: run when sizes are bound                 */
-  MOEC_AT_STEP, /* everything else                                                */
+  MOEC_AT_LOAD,  /* values of parameters only: run on opening and after each update */
+  MOEC_AT_BIND,  /* values of sizes only: run when sizes are bound                  */
+  MOEC_AT_STEP,  /* forward                                                         */
+  MOEC_AT_TRAIN, /* forward, loss and backward                                      */
+  MOEC_AT_VJP,   /* forward, and backward from given gradients of the outputs       */
   MOEC_SCHEDULE_COUNT
 } moec_schedule;
 
@@ -83,15 +86,17 @@ typedef enum moec_buffer_kind {
   MOEC_BUFFER_INPUT, /* bound to the caller's memory, or a copy of it               */
   MOEC_BUFFER_LOAD,  /* written by the load schedule                                */
   MOEC_BUFFER_BIND,  /* written by the bind schedule                                */
-  MOEC_BUFFER_STEP,  /* placed in the step arena between |first| and |last|         */
-  MOEC_BUFFER_OUTPUT,/* a graph output: lives until the next step                   */
+  MOEC_BUFFER_STEP,  /* placed in the arena of programs between |first| and |last|  */
+  MOEC_BUFFER_OUTPUT,/* an output of a program: lives until the next run of any     */
+  MOEC_BUFFER_GRAD,  /* a parameter's gradient: written by TRAIN and VJP, lives from their first run to close */
   MOEC_BUFFER_KIND_COUNT
 } moec_buffer_kind;
 
 typedef struct moec_plan_buffer {
   uint32_t kind;
   moec_expr_ref bytes;
-  uint32_t first, last; /* STEP: indices of the first writing and last reading step of the step schedule */
+  uint32_t first, last; /* STEP: indices of the first writing and last reading step of the program's steps */
+  uint32_t schedule;    /* INPUT, STEP, OUTPUT: the program it belongs to */
 } moec_plan_buffer;
 
 /* A dense row-major view of a whole buffer. Several tensors may view one buffer (reshapes). */
@@ -122,6 +127,8 @@ typedef struct moec_plan_param {
   int32_t shard_axis; /* -1: replicated */
   uint32_t trainable, tie;
   uint32_t pieces, n_pieces; /* index of the first, count */
+  uint32_t grad;      /* tensor of kind GRAD, f32 and of the parameter's shape; MOEC_NONE: not trainable, no gradient
+                         path, or compiled without --train */
 } moec_plan_param;
 
 typedef struct moec_plan_const { uint32_t tensor, reserved; uint64_t offset, size; } moec_plan_const;
@@ -179,17 +186,20 @@ typedef struct moec_plan_step {
  * b_stride }. Strides are in elements; one of a_m, a_k and one of b_k, b_n is the constant 1, or
  * the axis it belongs to has size 1. */
 
-typedef struct moec_plan_io { moec_str_ref name; uint32_t tensor; } moec_plan_io;
+/* An input or output of the program |schedule|. Inputs of several programs that share a name are one input to the
+ * user. An input with |has_default| may be left out: all its elements are |dflt| then, which its dtype has exactly. */
+typedef struct moec_plan_io { moec_str_ref name; uint32_t tensor, has_default, schedule; double dflt; } moec_plan_io;
 
 /* a == b is checked at bind. */
 typedef struct moec_plan_constraint { moec_expr_ref a, b; moec_str_ref where, what, a_text, b_text; } moec_plan_constraint;
 
-/* One MoE layer in schedule order. */
+/* One MoE layer of a program, in the order in which they run. */
 typedef struct moec_plan_moe {
   uint32_t indices, weights, offsets; /* tensors: i64 [tokens, k], float [tokens, k], i32 [E+1] */
   uint32_t experts, k;
   uint32_t call;
   moec_str_ref name;
+  uint32_t schedule;
 } moec_plan_moe;
 
 /* A unit of reuse, compiled once. */

@@ -66,8 +66,9 @@ static moec_status *allocate(moec_model *m) {
   }
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->buffers, p->n_buffers, "model"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->args, operands, "model"));
-  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->inputs, p->n_inputs, "model"));
-  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->shapes, p->n_inputs, "model"));
+  MOEC_TRY(moec_rt_io_init(m));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->inputs, m->n_ins, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->shapes, m->n_ins, "model"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->symbols, p->n_symbols, "model"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->values, p->n_exprs, "model"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->dim_text, p->n_exprs, "model"));
@@ -79,10 +80,11 @@ static moec_status *allocate(moec_model *m) {
 
 static moec_status *run_load(moec_model *m) {
   moec_rt_symbols_fixed(&m->plan, m->symbols);
-  MOEC_TRY(moec_rt_binding_make(m, m->symbols, 1u << MOEC_AT_LOAD, &m->fixed));
-  MOEC_TRY(
-      moec_rt_arena_reserve(&m->memory, &m->load, m->fixed->bind_bytes, "buffers of parameters"));
-  MOEC_TRY(moec_rt_reserve_scratch(m, &m->fixed->need));
+  MOEC_TRY(moec_rt_binding_make(m, m->symbols, &m->fixed));
+  MOEC_TRY(moec_rt_placement_make(m, m->fixed, MOEC_AT_LOAD));
+  const moec_rt_placement *x = &m->fixed->of[MOEC_AT_LOAD];
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->load, x->bytes, "buffers of parameters"));
+  MOEC_TRY(moec_rt_reserve_scratch(m, &x->need));
   for (uint32_t i = 0; i < m->plan.n_buffers; i++) {
     if (m->plan.buffers[i].kind == MOEC_BUFFER_LOAD)
       m->buffers[i] = m->load.data + m->fixed->offset[i];
@@ -94,6 +96,7 @@ static moec_status *run_load(moec_model *m) {
 static moec_status *start(moec_model *m, const char *path, const moec_options *o) {
   /* Threads are ours: one library call works on one tile. */
   openblas_set_num_threads(1);
+  m->ran = MOEC_SCHEDULE_COUNT;
   MOEC_TRY(moec_rt_pool_create(&m->memory, o->threads, &m->pool));
   MOEC_TRY(allocate(m));
   MOEC_TRY(moec_rt_kernels_load(&m->plan, &m->kernels));
@@ -138,14 +141,14 @@ void moec_close(moec_model *m) {
   if (m->kernels.mem) moec_rt_kernels_fini(&m->kernels);
   if (m->params.mem) moec_rt_params_fini(&m->params);
   for (uint32_t i = 0; m->dim_text && i < m->plan.n_exprs; i++) moec_rt_free(mem, m->dim_text[i]);
-  for (uint32_t i = 0; m->inputs && i < m->plan.n_inputs; i++) {
+  for (uint32_t i = 0; m->inputs && i < m->n_ins; i++) {
     moec_rt_arena_fini(mem, &m->inputs[i].copy);
   }
   for (uint32_t i = 0; i < m->n_bindings; i++) moec_rt_free(mem, m->bindings[i]);
   moec_rt_arena *const arenas[] = {&m->load, &m->bind, &m->step, &m->scratch, &m->shared};
   for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) moec_rt_arena_fini(mem, arenas[i]);
-  void *const blocks[] = {m->dim_text, m->buffers, m->args,    m->inputs,
-                          m->shapes,   m->fixed,   m->symbols, m->values};
+  void *const blocks[] = {m->dim_text, m->buffers, m->args,    m->inputs, m->shapes,
+                          m->fixed,    m->symbols, m->values,  m->ins,    m->outs};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) moec_rt_free(mem, blocks[i]);
   if (m->plan.mem) moec_rt_plan_fini(&m->plan);
   free(m);

@@ -17,19 +17,20 @@ static const char *list_name(moec_list list) {
 }
 
 uint32_t moec_count(const moec_model *m, moec_list list) {
-  const uint32_t n[] = {m->plan.n_inputs, m->plan.n_outputs, m->plan.n_params};
+  const uint32_t n[] = {m->n_ins, m->n_outs, m->plan.n_params};
   return (unsigned)list < 3 ? n[list] : 0;
 }
 
 /* Name and tensor of an entry that exists. */
-static const char *entry(const moec_rt_plan *p, moec_list list, uint32_t i, uint32_t *tensor) {
+static const char *entry(const moec_model *m, moec_list list, uint32_t i, uint32_t *tensor) {
+  const moec_rt_plan *p = &m->plan;
   if (list == MOEC_PARAMETERS) {
     *tensor = p->params[i].tensor;
     return moec_rt_str(p, p->params[i].name);
   }
-  const moec_plan_io *io = (list == MOEC_INPUTS ? p->inputs : p->outputs) + i;
-  *tensor = io->tensor;
-  return moec_rt_str(p, io->name);
+  const moec_rt_io *x = &(list == MOEC_INPUTS ? m->ins : m->outs)[i];
+  *tensor = (list == MOEC_INPUTS ? p->inputs : p->outputs)[moec_rt_io_first(x)].tensor;
+  return x->name;
 }
 
 moec_status *moec_describe(const moec_model *m, moec_list list, uint32_t i, moec_description *out) {
@@ -37,7 +38,7 @@ moec_status *moec_describe(const moec_model *m, moec_list list, uint32_t i, moec
   *out = (moec_description){0};
   MOEC_TRY(check_index(list_name(list), i, moec_count(m, list)));
   uint32_t tensor;
-  out->name = entry(p, list, i, &tensor);
+  out->name = entry(m, list, i, &tensor);
   const moec_plan_tensor *t = &p->tensors[tensor];
   out->dtype = (int)t->dtype;
   out->dtype_name = moec_dtype_get((moec_dtype)t->dtype)->text;
@@ -55,7 +56,7 @@ moec_status *moec_find(const moec_model *m, moec_list list, const char *name, ui
   size_t used = 0;
   uint32_t n = moec_count(m, list), tensor;
   for (uint32_t i = 0; i < n; i++) {
-    const char *have = entry(&m->plan, list, i, &tensor);
+    const char *have = entry(m, list, i, &tensor);
     if (!strcmp(have, name)) {
       *out = i;
       return NULL;
@@ -91,6 +92,12 @@ moec_status *moec_symbol(const moec_model *m, uint32_t i, const char **name, int
 
 uint32_t moec_route_count(const moec_model *m) { return m->plan.n_moe_layers; }
 
+/* What is counted of a step: of the program that ran last, at first of forward. */
+static const moec_rt_placement *latest(const moec_model *m) {
+  if (!m->bound) return NULL;
+  return &m->bound->of[m->ran == MOEC_SCHEDULE_COUNT ? MOEC_AT_STEP : m->ran];
+}
+
 void moec_counters_get(const moec_model *m, moec_counters *out) {
   *out = (moec_counters){
       .forwards = m->forwards,
@@ -107,12 +114,13 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
       .live_bytes = m->memory.live,
       .peak_bytes = m->memory.peak,
   };
-  if (!m->bound) return;
-  out->kernels_per_step = m->bound->kernels;
-  out->library_per_step = m->bound->library;
-  out->moe_per_step = m->bound->regions;
-  out->steps_in_regions = m->bound->in_regions;
-  out->flops_per_step = m->bound->flops;
+  const moec_rt_placement *x = latest(m);
+  if (!x) return;
+  out->kernels_per_step = x->kernels;
+  out->library_per_step = x->library;
+  out->moe_per_step = x->regions;
+  out->steps_in_regions = x->in_regions;
+  out->flops_per_step = x->flops;
 }
 
 uint32_t moec_step_class_count(const moec_model *m) {
@@ -125,10 +133,11 @@ moec_status *moec_step_class_get(const moec_model *m, uint32_t i, moec_step_clas
   MOEC_TRY(check_index("class of steps", i, MOEC_STEP_COUNT));
   out->name = moec_rt_op_get(i)->text;
   out->ns = m->ns[i];
-  if (!m->bound) return NULL;
-  out->steps = m->bound->classes[i].steps;
-  out->bytes = m->bound->classes[i].bytes;
-  out->flops = m->bound->classes[i].flops;
+  const moec_rt_placement *x = latest(m);
+  if (!x) return NULL;
+  out->steps = x->classes[i].steps;
+  out->bytes = x->classes[i].bytes;
+  out->flops = x->classes[i].flops;
   return NULL;
 }
 

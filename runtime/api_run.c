@@ -25,10 +25,18 @@ static void view_from(const moec_tensor *t, moec_view *out) {
 
 /* ---- sizes ------------------------------------------------------------------------------- */
 
+/* Binds m->symbols and makes room for |program|. */
+static moec_status *bind_for(moec_model *m, moec_schedule program) {
+  MOEC_TRY(moec_rt_bind(m, m->symbols));
+  moec_status *s = moec_rt_prepare(m, program);
+  if (s) m->bound = NULL;
+  return s;
+}
+
 moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names,
                              const int64_t *values) {
   const moec_rt_plan *p = &m->plan;
-  m->stepped = false;
+  m->ran = MOEC_SCHEDULE_COUNT;
   moec_rt_symbols_fixed(p, m->symbols);
   for (uint32_t i = 0; i < n; i++) {
     uint32_t k = 0;
@@ -44,13 +52,14 @@ moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names
     }
     m->symbols[k] = values[i];
   }
-  return moec_rt_bind(m, m->symbols);
+  return bind_for(m, MOEC_AT_STEP);
 }
 
-static moec_status *bind_tensors(moec_model *m, const moec_tensor *inputs) {
-  m->stepped = false;
-  MOEC_TRY(moec_rt_solve(m, inputs, m->symbols));
-  return moec_rt_bind(m, m->symbols);
+static moec_status *bind_tensors(moec_model *m, moec_schedule program,
+                                 const moec_tensor *inputs) {
+  m->ran = MOEC_SCHEDULE_COUNT;
+  MOEC_TRY(moec_rt_solve(m, program, inputs, m->symbols));
+  return bind_for(m, program);
 }
 
 static moec_status *to_tensor(const moec_view *v, const char *name, moec_tensor *out) {
@@ -68,11 +77,11 @@ static moec_status *to_tensor(const moec_view *v, const char *name, moec_tensor 
 }
 
 moec_status *moec_bind_shapes(moec_model *m, const moec_view *inputs) {
-  const moec_rt_plan *p = &m->plan;
-  for (uint32_t i = 0; i < p->n_inputs; i++) {
-    MOEC_TRY(to_tensor(&inputs[i], moec_rt_str(p, p->inputs[i].name), &m->shapes[i]));
+  for (uint32_t i = 0; i < m->n_ins; i++) {
+    if (m->ins[i].at[MOEC_AT_STEP] == MOEC_NONE) continue;
+    MOEC_TRY(to_tensor(&inputs[i], m->ins[i].name, &m->shapes[i]));
   }
-  return bind_tensors(m, m->shapes);
+  return bind_tensors(m, MOEC_AT_STEP, m->shapes);
 }
 
 moec_status *moec_shape(const moec_model *m, moec_list list, uint32_t i, moec_view *out) {
@@ -82,7 +91,8 @@ moec_status *moec_shape(const moec_model *m, moec_list list, uint32_t i, moec_vi
   MOEC_TRY(check_index(list == MOEC_INPUTS ? "input" : "output", i, moec_count(m, list)));
   if (!m->bound) return wrong("expected sizes to be bound before shapes are read, got none");
   moec_tensor t;
-  moec_rt_tensor_view(m, m->bound, (list == MOEC_INPUTS ? p->inputs : p->outputs)[i].tensor, &t);
+  uint32_t k = moec_rt_io_first(&(list == MOEC_INPUTS ? m->ins : m->outs)[i]);
+  moec_rt_tensor_view(m, m->bound, (list == MOEC_INPUTS ? p->inputs : p->outputs)[k].tensor, &t);
   view_from(&t, out);
   out->data = NULL;
   return NULL;
@@ -93,9 +103,9 @@ moec_status *moec_shape(const moec_model *m, moec_list list, uint32_t i, moec_vi
 static moec_status *check_input(const moec_model *m, uint32_t i, const moec_view *view,
                                 moec_tensor *out) {
   const moec_rt_plan *p = &m->plan;
-  MOEC_TRY(check_index("input", i, p->n_inputs));
-  const char *name = moec_rt_str(p, p->inputs[i].name);
-  const moec_plan_tensor *t = &p->tensors[p->inputs[i].tensor];
+  MOEC_TRY(check_index("input", i, m->n_ins));
+  const char *name = m->ins[i].name;
+  const moec_plan_tensor *t = &p->tensors[p->inputs[moec_rt_io_first(&m->ins[i])].tensor];
   MOEC_TRY(to_tensor(view, name, out));
   if ((uint32_t)out->dtype != t->dtype || out->rank != t->rank) {
     return wrong("input \"%s\": expected %s of rank %u, got %s of rank %u", name,
@@ -114,7 +124,7 @@ moec_status *moec_input_borrow(moec_model *m, uint32_t i, const moec_view *view)
   size_t align = moec_dtype_get(t.dtype)->bytes;
   if ((uintptr_t)t.data % align) {
     return wrong("input \"%s\": expected data aligned to %zu bytes, got %p",
-                 moec_rt_str(&m->plan, m->plan.inputs[i].name), align, t.data);
+                 m->ins[i].name, align, t.data);
   }
   m->inputs[i].view = t;
   return NULL;
@@ -135,47 +145,63 @@ moec_status *moec_input_copy(moec_model *m, uint32_t i, const moec_view *view) {
 
 /* ---- steps ------------------------------------------------------------------------------- */
 
-static bool sizes_fit(const moec_model *m) {
-  for (uint32_t i = 0; i < m->plan.n_inputs; i++) {
+static bool sizes_fit(const moec_model *m, moec_schedule program) {
+  for (uint32_t k = 0; k < m->n_ins; k++) {
     moec_tensor want;
-    const moec_tensor *got = &m->inputs[i].view;
+    const moec_tensor *got = &m->inputs[k].view;
+    uint32_t i = m->ins[k].at[program];
+    if (i == MOEC_NONE) continue;
     moec_rt_tensor_view(m, m->bound, m->plan.inputs[i].tensor, &want);
     if (got->dtype != want.dtype || !moec_rt_same_shape(got, &want)) return false;
   }
   return true;
 }
 
-static moec_status *bind_inputs(moec_model *m) {
-  if (m->bound && sizes_fit(m)) return NULL;
-  for (uint32_t i = 0; i < m->plan.n_inputs; i++) m->shapes[i] = m->inputs[i].view;
-  return bind_tensors(m, m->shapes);
+/* Binds the sizes that the inputs of |program| have, where they are others. */
+static moec_status *bind_inputs(moec_model *m, moec_schedule program) {
+  if (m->bound && sizes_fit(m, program)) return moec_rt_prepare(m, program);
+  for (uint32_t i = 0; i < m->n_ins; i++) m->shapes[i] = m->inputs[i].view;
+  return bind_tensors(m, program, m->shapes);
+}
+
+moec_status *moec_rt_run_program(moec_model *m, moec_schedule program) {
+  uint64_t before = m->memory.allocations;
+  const moec_rt_plan *p = &m->plan;
+  m->ran = MOEC_SCHEDULE_COUNT;
+  MOEC_TRY(bind_inputs(m, program));
+  for (uint32_t k = 0; k < m->n_ins; k++) {
+    uint32_t i = m->ins[k].at[program];
+    if (i != MOEC_NONE) m->buffers[p->tensors[p->inputs[i].tensor].buffer] = m->inputs[k].view.data;
+  }
+  MOEC_TRY(moec_rt_run_schedule(m, program, m->bound));
+  moec_rt_placement *x = &m->bound->of[program];
+  if (x->ran) m->allocations_after_first += m->memory.allocations - before;
+  x->ran = true;
+  m->ran = program;
+  return NULL;
 }
 
 moec_status *moec_forward(moec_model *m) {
-  uint64_t before = m->memory.allocations;
-  m->stepped = false;
-  MOEC_TRY(bind_inputs(m));
-  for (uint32_t i = 0; i < m->plan.n_inputs; i++) {
-    m->buffers[m->plan.tensors[m->plan.inputs[i].tensor].buffer] = m->inputs[i].view.data;
-  }
-  MOEC_TRY(moec_rt_run_schedule(m, MOEC_AT_STEP, m->bound));
-  if (!m->fresh) m->allocations_after_first += m->memory.allocations - before;
-  m->fresh = false;
-  m->stepped = true;
+  MOEC_TRY(moec_rt_run_program(m, MOEC_AT_STEP));
   m->forwards++;
   return NULL;
 }
 
 static moec_status *need_step(const moec_model *m) {
-  return m->stepped ? NULL : wrong("expected a step for these sizes before its results are read");
+  if (m->ran != MOEC_SCHEDULE_COUNT) return NULL;
+  return wrong("expected a step for these sizes before its results are read");
 }
 
 moec_status *moec_output(const moec_model *m, uint32_t i, moec_view *out) {
   *out = (moec_view){0};
-  MOEC_TRY(check_index("output", i, m->plan.n_outputs));
+  MOEC_TRY(check_index("output", i, m->n_outs));
   MOEC_TRY(need_step(m));
+  uint32_t k = m->outs[i].at[m->ran];
+  if (k == MOEC_NONE) {
+    return wrong("output \"%s\": it is none of what ran last", m->outs[i].name);
+  }
   moec_tensor t;
-  moec_rt_tensor_view(m, m->bound, m->plan.outputs[i].tensor, &t);
+  moec_rt_tensor_view(m, m->bound, m->plan.outputs[k].tensor, &t);
   view_from(&t, out);
   return NULL;
 }

@@ -53,7 +53,7 @@ static void print_program(const moec_rt_plan *p) {
     const moec_plan_moe *l = &p->moe_layers[i];
     printf("  %u %s: %u experts, %u a token\n", i, moec_rt_str(p, l->name), l->experts, l->k);
   }
-  static const char *const schedules[] = {"load", "bind", "step"};
+  static const char *const schedules[] = {"load", "bind", "forward", "train", "vjp"};
   for (int s = 0; s < MOEC_SCHEDULE_COUNT; s++) {
     printf("steps at %-13s %u\n", schedules[s], p->schedule_begin[s + 1] - p->schedule_begin[s]);
   }

@@ -77,7 +77,7 @@ static uint64_t now(void) {
 
 moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
   const moec_rt_plan *p = &m->plan;
-  bool timed = m->timed && schedule == MOEC_AT_STEP;
+  bool timed = m->timed && schedule >= MOEC_AT_STEP;
   for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
     uint64_t start = timed ? now() : 0;
     MOEC_TRY(run_step(m, &p->steps[i], b));

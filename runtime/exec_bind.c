@@ -62,7 +62,8 @@ static void raise_need(moec_rt_need *to, const moec_rt_need *by) {
   if (by->shared > to->shared) to->shared = by->shared;
 }
 
-static moec_status *check_step(moec_model *m, moec_rt_binding *b, const moec_plan_step *s) {
+static moec_status *check_step(moec_model *m, const moec_rt_binding *b, const moec_plan_step *s,
+                               moec_rt_need *most) {
   const moec_rt_plan *p = &m->plan;
   moec_rt_need need = {0};
   for (uint32_t k = 0; k < s->n_in + s->n_out; k++) {
@@ -79,7 +80,7 @@ static moec_status *check_step(moec_model *m, moec_rt_binding *b, const moec_pla
     moec_rt_call_init(m, s, b, false, &call);
     MOEC_TRY(moec_rt_op_get(s->op)->check(&call, &need));
   }
-  raise_need(&b->need, &need);
+  raise_need(most, &need);
   return NULL;
 }
 
@@ -117,22 +118,23 @@ static uint64_t operand_bytes(const moec_model *m, const moec_rt_binding *b,
   return total;
 }
 
-static void count(const moec_model *m, moec_rt_binding *b) {
+static void count(const moec_model *m, const moec_rt_binding *b, moec_schedule schedule,
+                  moec_rt_placement *out) {
   const moec_rt_plan *p = &m->plan;
-  for (uint32_t i = p->schedule_begin[MOEC_AT_STEP]; i < p->n_steps; i++) {
+  for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
     const moec_plan_step *s = &p->steps[i];
     uint64_t flops = b->values[s->flops] > 0 ? (uint64_t)b->values[s->flops] : 0;
-    b->classes[s->op].steps++;
-    b->classes[s->op].bytes += operand_bytes(m, b, s);
-    b->classes[s->op].flops += flops;
-    b->flops += flops;
-    if (s->op == MOEC_STEP_MOE_PLAN) b->regions++;
+    out->classes[s->op].steps++;
+    out->classes[s->op].bytes += operand_bytes(m, b, s);
+    out->classes[s->op].flops += flops;
+    out->flops += flops;
+    if (s->op == MOEC_STEP_MOE_PLAN) out->regions++;
     if (s->moe != MOEC_NONE) /* the plan step opens the region and stands for all of it */
-      b->in_regions += s->op != MOEC_STEP_MOE_PLAN;
+      out->in_regions += s->op != MOEC_STEP_MOE_PLAN;
     else if (s->op == MOEC_STEP_KERNEL)
-      b->kernels++;
+      out->kernels++;
     else if (s->op != MOEC_STEP_MOE_PLAN)
-      b->library++;
+      out->library++;
   }
 }
 
@@ -141,67 +143,69 @@ static uint64_t aligned(uint64_t bytes) {
                                             : (bytes + MOEC_RT_ALIGN - 1) & ~(MOEC_RT_ALIGN - 1ull);
 }
 
-/* LOAD and BIND buffers lie one behind the other; STEP and OUTPUT are placed by lifetime. */
-static moec_status *place(moec_model *m, moec_rt_binding *b, uint32_t kinds, uint64_t *bytes) {
+/* LOAD and BIND buffers lie one behind the other; those of programs are placed by lifetime. */
+static moec_status *place(moec_model *m, moec_rt_binding *b, moec_schedule schedule,
+                          uint64_t *bytes, uint64_t *out_total) {
+  static const moec_buffer_kind kinds[] = {MOEC_BUFFER_LOAD, MOEC_BUFFER_BIND};
   const moec_rt_plan *p = &m->plan;
+  bool program = schedule >= MOEC_AT_STEP;
   for (uint32_t i = 0; i < p->n_buffers; i++) {
-    uint32_t kind = p->buffers[i].kind;
-    if (!(kinds >> kind & 1)) continue;
-    int64_t size = b->values[p->buffers[i].bytes];
+    const moec_plan_buffer *x = &p->buffers[i];
+    if (program ? !moec_rt_placed(x, schedule) : x->kind != (uint32_t)kinds[schedule]) continue;
+    int64_t size = b->values[x->bytes];
     bytes[i] = size > 0 ? aligned((uint64_t)size) : 0; /* unknown: no step uses it */
-    if (kind == MOEC_BUFFER_STEP || kind == MOEC_BUFFER_OUTPUT) continue;
-    b->offset[i] = b->bind_bytes;
-    if (__builtin_add_overflow(b->bind_bytes, bytes[i], &b->bind_bytes)) {
+    if (program) continue;
+    b->offset[i] = *out_total;
+    if (__builtin_add_overflow(*out_total, bytes[i], out_total)) {
       return moec_rt_no_memory("buffers", UINT64_MAX);
     }
   }
-  if (!(kinds >> MOEC_BUFFER_STEP & 1)) return NULL;
-  return moec_rt_place(m, bytes, b->offset, &b->step_bytes);
+  return program ? moec_rt_place(m, schedule, bytes, b->offset, out_total) : NULL;
 }
 
-static moec_status *check_io(const moec_model *m, const moec_rt_binding *b) {
+static moec_status *check_io(const moec_model *m, const moec_rt_binding *b,
+                             moec_schedule program) {
   const moec_rt_plan *p = &m->plan;
-  for (uint32_t i = 0; i < p->n_inputs; i++) MOEC_TRY(check_tensor(m, b, p->inputs[i].tensor));
-  for (uint32_t i = 0; i < p->n_outputs; i++) MOEC_TRY(check_tensor(m, b, p->outputs[i].tensor));
+  for (uint32_t i = 0; i < p->n_inputs; i++) {
+    if (p->inputs[i].schedule == (uint32_t)program)
+      MOEC_TRY(check_tensor(m, b, p->inputs[i].tensor));
+  }
+  for (uint32_t i = 0; i < p->n_outputs; i++) {
+    if (p->outputs[i].schedule == (uint32_t)program)
+      MOEC_TRY(check_tensor(m, b, p->outputs[i].tensor));
+  }
   for (uint32_t i = 0; i < p->n_moe_layers; i++) {
     const moec_plan_moe *l = &p->moe_layers[i];
     const uint32_t tensors[] = {l->indices, l->weights, l->offsets};
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3 && l->schedule == (uint32_t)program; k++) {
       if (tensors[k] != MOEC_NONE) MOEC_TRY(check_tensor(m, b, tensors[k]));
     }
   }
   return NULL;
 }
 
-static moec_status *fill(moec_model *m, moec_rt_binding *b, uint32_t schedules) {
-  const moec_rt_plan *p = &m->plan;
-  moec_rt_eval(p, b->symbols, b->values);
-  bool sized = schedules != 1u << MOEC_AT_LOAD;
-  if (sized) MOEC_TRY(check_constraints(m, b));
-  if (sized) MOEC_TRY(check_io(m, b));
-  for (uint32_t i = 0; i < p->n_steps; i++) {
-    if (schedules >> p->steps[i].schedule & 1) MOEC_TRY(check_step(m, b, &p->steps[i]));
-  }
-  if (sized) count(m, b);
-  uint32_t kinds = sized
-                       ? 1u << MOEC_BUFFER_BIND | 1u << MOEC_BUFFER_STEP | 1u << MOEC_BUFFER_OUTPUT
-                       : 1u << MOEC_BUFFER_LOAD;
-  uint64_t *bytes;
-  MOEC_TRY(MOEC_RT_NEW(&m->memory, bytes, p->n_buffers, "sizes"));
-  moec_status *s = place(m, b, kinds, bytes);
-  moec_rt_free(&m->memory, bytes);
-  return s;
-}
-
-moec_status *moec_rt_binding_make(moec_model *m, const int64_t *symbols, uint32_t schedules,
-                                  moec_rt_binding **out) {
+moec_status *moec_rt_binding_make(moec_model *m, const int64_t *symbols, moec_rt_binding **out) {
   MOEC_TRY(allocate(m, out));
   memcpy((*out)->symbols, symbols, m->plan.n_symbols * sizeof *symbols);
-  moec_status *s = fill(m, *out, schedules);
-  if (s) {
-    moec_rt_free(&m->memory, *out);
-    *out = NULL;
+  moec_rt_eval(&m->plan, symbols, (*out)->values);
+  return NULL;
+}
+
+moec_status *moec_rt_placement_make(moec_model *m, moec_rt_binding *b, moec_schedule schedule) {
+  const moec_rt_plan *p = &m->plan;
+  moec_rt_placement made = {.ready = true};
+  if (b->of[schedule].ready) return NULL;
+  if (schedule == MOEC_AT_BIND) MOEC_TRY(check_constraints(m, b));
+  if (schedule >= MOEC_AT_STEP) MOEC_TRY(check_io(m, b, schedule));
+  for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
+    MOEC_TRY(check_step(m, b, &p->steps[i], &made.need));
   }
+  count(m, b, schedule, &made);
+  uint64_t *bytes;
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, bytes, p->n_buffers, "sizes"));
+  moec_status *s = place(m, b, schedule, bytes, &made.bytes);
+  moec_rt_free(&m->memory, bytes);
+  if (!s) b->of[schedule] = made;
   return s;
 }
 
@@ -228,12 +232,6 @@ static void remember(moec_model *m, moec_rt_binding *b) {
   m->bindings[oldest] = b;
 }
 
-static moec_status *reserve(moec_model *m, const moec_rt_binding *b) {
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->bind, b->bind_bytes, "buffers of these sizes"));
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->step, b->step_bytes, "buffers of a step"));
-  return moec_rt_reserve_scratch(m, &b->need);
-}
-
 moec_status *moec_rt_reserve_scratch(moec_model *m, const moec_rt_need *need) {
   uint64_t thread = aligned(need->thread > m->need.thread ? need->thread : m->need.thread);
   uint64_t shared = need->shared > m->need.shared ? need->shared : m->need.shared;
@@ -244,32 +242,49 @@ moec_status *moec_rt_reserve_scratch(moec_model *m, const moec_rt_need *need) {
   return NULL;
 }
 
-static void set_addresses(moec_model *m, const moec_rt_binding *b) {
+/* The addresses of all buffers that |schedule| writes and that are not there from opening on. */
+static void set_addresses(moec_model *m, const moec_rt_binding *b, moec_schedule schedule) {
   for (uint32_t i = 0; i < m->plan.n_buffers; i++) {
-    uint32_t kind = m->plan.buffers[i].kind;
-    if (kind == MOEC_BUFFER_BIND) m->buffers[i] = m->bind.data + b->offset[i];
-    if (kind == MOEC_BUFFER_STEP || kind == MOEC_BUFFER_OUTPUT) {
-      m->buffers[i] = m->step.data + b->offset[i];
-    }
+    const moec_plan_buffer *x = &m->plan.buffers[i];
+    if (schedule == MOEC_AT_BIND && x->kind == MOEC_BUFFER_BIND)
+      m->buffers[i] = m->bind.data + b->offset[i];
+    if (moec_rt_placed(x, schedule)) m->buffers[i] = m->step.data + b->offset[i];
   }
 }
 
+static moec_status *make(moec_model *m, const int64_t *symbols, moec_rt_binding **out) {
+  MOEC_TRY(moec_rt_binding_make(m, symbols, out));
+  moec_status *s = moec_rt_placement_make(m, *out, MOEC_AT_BIND);
+  if (s) moec_rt_free(&m->memory, *out);
+  if (s) return s;
+  remember(m, *out);
+  m->placements++;
+  return NULL;
+}
+
 moec_status *moec_rt_bind(moec_model *m, const int64_t *symbols) {
-  m->stepped = false;
-  if (m->bound && find(m, symbols) == m->bound) return NULL;
-  m->bound = NULL;
+  m->ran = MOEC_SCHEDULE_COUNT;
   moec_rt_binding *b = find(m, symbols);
-  if (!b) {
-    MOEC_TRY(moec_rt_binding_make(m, symbols, 1u << MOEC_AT_BIND | 1u << MOEC_AT_STEP, &b));
-    remember(m, b);
-    m->placements++;
-    m->fresh = true;
-  }
+  if (m->bound && b == m->bound) return NULL;
+  m->bound = NULL;
+  if (!b) MOEC_TRY(make(m, symbols, &b));
+  const moec_rt_placement *x = &b->of[MOEC_AT_BIND];
   b->used = ++m->tick;
-  MOEC_TRY(reserve(m, b));
-  set_addresses(m, b);
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->bind, x->bytes, "buffers of these sizes"));
+  MOEC_TRY(moec_rt_reserve_scratch(m, &x->need));
+  set_addresses(m, b, MOEC_AT_BIND);
   MOEC_TRY(moec_rt_run_schedule(m, MOEC_AT_BIND, b));
   m->bound = b;
   m->binds++;
+  return NULL;
+}
+
+moec_status *moec_rt_prepare(moec_model *m, moec_schedule program) {
+  MOEC_TRY(moec_rt_placement_make(m, m->bound, program));
+  const moec_rt_placement *x = &m->bound->of[program];
+  m->ran = MOEC_SCHEDULE_COUNT; /* programs share their arena */
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->step, x->bytes, "buffers of a step"));
+  MOEC_TRY(moec_rt_reserve_scratch(m, &x->need));
+  set_addresses(m, m->bound, program);
   return NULL;
 }

@@ -7,6 +7,7 @@
 #include "runtime/model.h"
 #include "runtime/sizes.h"
 
+/* Inputs are those of the plan, of one program; what is given for them is by m->ins. */
 static const char *input_name(const moec_rt_plan *p, uint32_t i) {
   return moec_rt_str(p, p->inputs[i].name);
 }
@@ -80,13 +81,13 @@ static moec_status *solve_dim(moec_model *m, uint32_t i, uint32_t a, int64_t siz
   return NULL;
 }
 
-static moec_status *solve_pass(moec_model *m, const moec_tensor *inputs, bool plain,
-                               int64_t *symbols, bool *progress) {
-  const moec_rt_plan *p = &m->plan;
-  moec_rt_eval(p, symbols, m->values);
-  for (uint32_t i = 0; i < p->n_inputs; i++) {
-    for (uint32_t a = 0; a < inputs[i].rank; a++) {
-      MOEC_TRY(solve_dim(m, i, a, inputs[i].dims[a], plain, symbols, progress));
+static moec_status *solve_pass(moec_model *m, moec_schedule program, const moec_tensor *inputs,
+                               bool plain, int64_t *symbols, bool *progress) {
+  moec_rt_eval(&m->plan, symbols, m->values);
+  for (uint32_t k = 0; k < m->n_ins; k++) {
+    uint32_t i = m->ins[k].at[program];
+    for (uint32_t a = 0; i != MOEC_NONE && a < inputs[k].rank; a++) {
+      MOEC_TRY(solve_dim(m, i, a, inputs[k].dims[a], plain, symbols, progress));
     }
   }
   return NULL;
@@ -118,16 +119,23 @@ static moec_status *check_dims(moec_model *m, uint32_t i, const moec_tensor *got
   return NULL;
 }
 
-moec_status *moec_rt_solve(moec_model *m, const moec_tensor *inputs, int64_t *symbols) {
+moec_status *moec_rt_solve(moec_model *m, moec_schedule program, const moec_tensor *inputs,
+                           int64_t *symbols) {
   const moec_rt_plan *p = &m->plan;
-  for (uint32_t i = 0; i < p->n_inputs; i++) MOEC_TRY(check_type(p, i, &inputs[i]));
+  for (uint32_t k = 0; k < m->n_ins; k++) {
+    uint32_t i = m->ins[k].at[program];
+    if (i != MOEC_NONE) MOEC_TRY(check_type(p, i, &inputs[k]));
+  }
   moec_rt_symbols_fixed(p, symbols);
   bool progress = false;
-  MOEC_TRY(solve_pass(m, inputs, true, symbols, &progress));
+  MOEC_TRY(solve_pass(m, program, inputs, true, symbols, &progress));
   do {
     progress = false;
-    MOEC_TRY(solve_pass(m, inputs, false, symbols, &progress));
+    MOEC_TRY(solve_pass(m, program, inputs, false, symbols, &progress));
   } while (progress);
-  for (uint32_t i = 0; i < p->n_inputs; i++) MOEC_TRY(check_dims(m, i, &inputs[i], symbols));
+  for (uint32_t k = 0; k < m->n_ins; k++) {
+    uint32_t i = m->ins[k].at[program];
+    if (i != MOEC_NONE) MOEC_TRY(check_dims(m, i, &inputs[k], symbols));
+  }
   return NULL;
 }

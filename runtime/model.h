@@ -10,20 +10,32 @@
 #include "runtime/plan_read.h"
 #include "runtime/threads.h"
 
-/* What one set of sizes means: values of expressions, places of buffers, counts. One block of
- * memory; the arrays lie behind the struct. */
+/* What one set of sizes means for one schedule. */
+typedef struct moec_rt_placement {
+  bool ready, ran; /* checked and placed; run since then */
+  uint64_t bytes;  /* of its buffers in their arena */
+  moec_rt_need need; /* the largest of any of its steps */
+  uint64_t kernels, library, regions, in_regions, flops;
+  struct {
+    uint64_t steps, bytes, flops;
+  } classes[MOEC_STEP_COUNT];
+} moec_rt_placement;
+
+/* What one set of sizes means: values of expressions, places of buffers, counts. Programs are
+ * placed when they are first run. One block of memory; the arrays lie behind the struct. */
 typedef struct moec_rt_binding {
   uint64_t used;    /* tick of the last use */
   int64_t *symbols; /* [n_symbols] */
   int64_t *values;  /* [n_exprs] */
   uint64_t *offset; /* [n_buffers]: in the arena of its kind */
-  uint64_t bind_bytes, step_bytes;
-  moec_rt_need need; /* the largest of any step of bind and step */
-  uint64_t kernels, library, regions, in_regions, flops;
-  struct {
-    uint64_t steps, bytes, flops;
-  } classes[MOEC_STEP_COUNT]; /* of the step schedule */
+  moec_rt_placement of[MOEC_SCHEDULE_COUNT];
 } moec_rt_binding;
+
+/* An input or output as the user sees it: the one of this name of every program. */
+typedef struct moec_rt_io {
+  const char *name;
+  uint32_t at[MOEC_SCHEDULE_COUNT]; /* index into the plan's inputs or outputs; MOEC_NONE */
+} moec_rt_io;
 
 typedef struct moec_rt_input {
   moec_tensor view; /* dtype NONE: not set */
@@ -42,8 +54,10 @@ struct moec_model {
   char **dim_text; /* by expr; NULL where no input, output or parameter has it */
   void **buffers;  /* [n_buffers]: current addresses */
   void **args;     /* for kernels: room for the operands of any step */
-  moec_rt_input *inputs;
-  moec_tensor *shapes; /* [n_inputs]: to solve for sizes */
+  moec_rt_io *ins, *outs; /* the plan's inputs and outputs by name */
+  uint32_t n_ins, n_outs;
+  moec_rt_input *inputs; /* [n_ins] */
+  moec_tensor *shapes;   /* [n_ins]: to solve for sizes */
   moec_rt_arena load, bind, step, scratch, shared;
   moec_rt_need need;      /* what scratch (for each thread) and shared hold */
   moec_rt_binding *fixed; /* for the load schedule: no sizes but the fixed ones */
@@ -53,31 +67,52 @@ struct moec_model {
   int64_t *symbols;       /* [n_symbols]: to work out sizes in */
   int64_t *values;        /* [n_exprs]: likewise */
   uint64_t tick, forwards, binds, placements, allocations_after_first;
-  bool stepped, fresh; /* outputs are valid; no step was made since new sizes were bound */
+  moec_schedule ran; /* the program whose outputs are valid; MOEC_SCHEDULE_COUNT: none */
   uint64_t ns[MOEC_STEP_COUNT];
 };
 
+/* ---- exec_io.c ---- */
+/* Fills m->ins and m->outs. */
+moec_status *moec_rt_io_init(moec_model *m) MOEC_MUST_USE;
+/* The index in the plan of the first program that has |x|. */
+static inline uint32_t moec_rt_io_first(const moec_rt_io *x) {
+  uint32_t s = MOEC_AT_STEP;
+  while (x->at[s] == MOEC_NONE) s++;
+  return x->at[s];
+}
+
 /* ---- exec_symbols.c ---- */
-/* symbols[] from the shapes of all inputs; and the checks of inputs against sizes. */
-moec_status *moec_rt_solve(moec_model *m, const moec_tensor *inputs,
+/* symbols[] from the shapes of the inputs that |program| has, and the checks of these against sizes.
+ * |inputs| by m->ins. */
+moec_status *moec_rt_solve(moec_model *m, moec_schedule program, const moec_tensor *inputs,
                            int64_t *symbols) MOEC_MUST_USE;
 /* "with batch = 2, seq = 6" of the symbols in |a| and |b|; "" where there are none. */
 const char *moec_rt_sizes_text(const moec_model *m, const int64_t *symbols, moec_expr_ref a,
                                moec_expr_ref b, char *out, size_t size);
 
 /* ---- exec_bind.c ---- */
-/* The binding for m->symbols, found or made. |schedules|: bits of the schedules it is for. */
-moec_status *moec_rt_binding_make(moec_model *m, const int64_t *symbols, uint32_t schedules,
+/* A new binding, with nothing placed. */
+moec_status *moec_rt_binding_make(moec_model *m, const int64_t *symbols,
                                   moec_rt_binding **out) MOEC_MUST_USE;
+/* Checks the steps of |schedule| for the sizes of |b| and places its buffers, once for each. */
+moec_status *moec_rt_placement_make(moec_model *m, moec_rt_binding *b,
+                                    moec_schedule schedule) MOEC_MUST_USE;
 /* Makes m->scratch and m->shared large enough. */
 moec_status *moec_rt_reserve_scratch(moec_model *m, const moec_rt_need *need) MOEC_MUST_USE;
 /* Makes the sizes |symbols| the bound ones. */
 moec_status *moec_rt_bind(moec_model *m, const int64_t *symbols) MOEC_MUST_USE;
+/* Memory and addresses for |program| in the bound sizes. */
+moec_status *moec_rt_prepare(moec_model *m, moec_schedule program) MOEC_MUST_USE;
 
 /* ---- exec_place.c ---- */
-/* Offsets of all STEP and OUTPUT buffers; bytes[] by buffer. */
-moec_status *moec_rt_place(moec_model *m, const uint64_t *bytes, uint64_t *offset,
-                           uint64_t *out_total) MOEC_MUST_USE;
+/* Whether |b| is placed in the arena of programs when |program| runs. */
+static inline bool moec_rt_placed(const moec_plan_buffer *b, moec_schedule program) {
+  return (b->kind == MOEC_BUFFER_STEP || b->kind == MOEC_BUFFER_OUTPUT) &&
+         b->schedule == (uint32_t)program;
+}
+/* Offsets of all STEP and OUTPUT buffers of |program|; bytes[] by buffer. */
+moec_status *moec_rt_place(moec_model *m, moec_schedule program, const uint64_t *bytes,
+                           uint64_t *offset, uint64_t *out_total) MOEC_MUST_USE;
 
 /* ---- exec.c ---- */
 moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule,
@@ -85,6 +120,8 @@ moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule,
 /* The operands of library step |s|; data from m->buffers, or NULL when |addresses| is false. */
 void moec_rt_call_init(const moec_model *m, const moec_plan_step *s, const moec_rt_binding *b,
                        bool addresses, moec_rt_call *out);
+/* Runs |program| on the inputs given: binds their sizes, places it, attaches them. (api_run.c) */
+moec_status *moec_rt_run_program(moec_model *m, moec_schedule program) MOEC_MUST_USE;
 /* A tensor of the plan for the sizes of |b|. */
 void moec_rt_tensor_view(const moec_model *m, const moec_rt_binding *b, uint32_t tensor,
                          moec_tensor *out);

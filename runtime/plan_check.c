@@ -54,9 +54,17 @@ static moec_status *check_symbols(const moec_rt_record *r, uint32_t i) {
   return moec_rt_bad(r, "fixed: expected a size or -1, got %" PRId64, s->fixed);
 }
 
+/* A program: a schedule that reads inputs. */
+static moec_status *check_program(const moec_rt_record *r, uint32_t schedule) {
+  if (schedule >= MOEC_AT_STEP && schedule < MOEC_SCHEDULE_COUNT) return NULL;
+  return moec_rt_bad(r, "schedule: expected a program, %d to %d, got %u", (int)MOEC_AT_STEP,
+                     (int)MOEC_SCHEDULE_COUNT - 1, schedule);
+}
+
 static moec_status *check_buffers(const moec_rt_record *r, uint32_t i) {
   const moec_plan_buffer *b = &r->p->buffers[i];
   MOEC_TRY(moec_rt_check_index(r, "kind", b->kind, MOEC_BUFFER_KIND_COUNT));
+  if (moec_rt_of_program(b->kind)) MOEC_TRY(check_program(r, b->schedule));
   return moec_rt_check_index(r, "bytes", b->bytes, r->p->n_exprs);
 }
 
@@ -154,12 +162,23 @@ static moec_status *check_kernels(const moec_rt_record *r, uint32_t i) {
   return NULL;
 }
 
+/* The buffer of |tensor| is one of the program |schedule|, or of no program. */
+static moec_status *check_same_program(const moec_rt_record *r, uint32_t tensor,
+                                       uint32_t schedule) {
+  const moec_plan_buffer *b = moec_rt_buffer_of(r->p, tensor);
+  if (!moec_rt_of_program(b->kind) || b->schedule == schedule) return NULL;
+  return moec_rt_bad(r, "expected a buffer of program %u, got one of program %u", schedule,
+                     b->schedule);
+}
+
 static moec_status *check_io(const moec_rt_record *r, const moec_plan_io *io,
                              bool (*kind_fits)(uint32_t kind)) {
   MOEC_TRY(moec_rt_check_string(r, "name", io->name));
   MOEC_TRY(moec_rt_check_index(r, "tensor", io->tensor, r->p->n_tensors));
+  MOEC_TRY(check_program(r, io->schedule));
   uint32_t kind = moec_rt_buffer_of(r->p, io->tensor)->kind;
-  return kind_fits(kind) ? NULL : moec_rt_bad(r, "got a buffer of the wrong kind, %u", kind);
+  if (!kind_fits(kind)) return moec_rt_bad(r, "got a buffer of the wrong kind, %u", kind);
+  return check_same_program(r, io->tensor, io->schedule);
 }
 
 static bool fits_input(uint32_t kind) { return kind == MOEC_BUFFER_INPUT; }
@@ -185,9 +204,16 @@ static moec_status *check_constraints(const moec_rt_record *r, uint32_t i) {
 static moec_status *check_moe_layers(const moec_rt_record *r, uint32_t i) {
   const moec_rt_plan *p = r->p;
   const moec_plan_moe *m = &p->moe_layers[i];
-  MOEC_TRY(moec_rt_check_optional(r, "indices", m->indices, p->n_tensors));
-  MOEC_TRY(moec_rt_check_optional(r, "weights", m->weights, p->n_tensors));
-  MOEC_TRY(moec_rt_check_optional(r, "offsets", m->offsets, p->n_tensors));
+  const struct {
+    const char *field;
+    uint32_t tensor;
+  } kept[] = {{"indices", m->indices}, {"weights", m->weights}, {"offsets", m->offsets}};
+  MOEC_TRY(check_program(r, m->schedule));
+  for (int k = 0; k < 3; k++) {
+    MOEC_TRY(moec_rt_check_optional(r, kept[k].field, kept[k].tensor, p->n_tensors));
+    if (kept[k].tensor != MOEC_NONE)
+      MOEC_TRY(check_same_program(r, kept[k].tensor, m->schedule));
+  }
   MOEC_TRY(moec_rt_check_optional(r, "call", m->call, p->n_calls));
   return moec_rt_check_string(r, "name", m->name);
 }

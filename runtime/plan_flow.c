@@ -7,17 +7,28 @@
 
 #define BIT(kind) (1u << MOEC_BUFFER_##kind)
 
-/* What the steps of a schedule may read and write. */
+/* What the steps of a schedule may read and write; of programs' buffers only its own. */
 static const struct {
   uint32_t reads, writes;
 } access_of[MOEC_SCHEDULE_COUNT] = {
     [MOEC_AT_LOAD] = {BIT(PARAM) | BIT(CONST) | BIT(LOAD), BIT(LOAD)},
     [MOEC_AT_BIND] = {BIT(PARAM) | BIT(CONST) | BIT(LOAD) | BIT(BIND), BIT(BIND)},
-    [MOEC_AT_STEP] = {~0u, BIT(STEP) | BIT(OUTPUT)},
+    [MOEC_AT_STEP] = {~BIT(GRAD), BIT(STEP) | BIT(OUTPUT)},
+    [MOEC_AT_TRAIN] = {~0u, BIT(STEP) | BIT(OUTPUT) | BIT(GRAD)},
+    [MOEC_AT_VJP] = {~0u, BIT(STEP) | BIT(OUTPUT) | BIT(GRAD)},
 };
 
-static bool is_computed(uint32_t kind) {
-  return (BIT(LOAD) | BIT(BIND) | BIT(STEP) | BIT(OUTPUT)) >> kind & 1;
+/* What a step of |schedule| may read must have been written: LOAD and BIND buffers by any earlier
+ * step, the others by this very program, which may run without the other ones. */
+static bool is_there(const moec_rt_plan *p, uint32_t buffer, uint32_t schedule) {
+  switch (p->buffers[buffer].kind) {
+    case MOEC_BUFFER_LOAD:
+    case MOEC_BUFFER_BIND: return p->written[buffer] != 0;
+    case MOEC_BUFFER_STEP:
+    case MOEC_BUFFER_OUTPUT:
+    case MOEC_BUFFER_GRAD: return p->written[buffer] >> schedule & 1;
+    default: return true;
+  }
 }
 
 static bool optional(uint32_t mask, uint32_t i) { return i < 32 && (mask >> i & 1); }
@@ -46,7 +57,7 @@ static moec_status *check_shape(const moec_rt_record *r, const moec_plan_step *s
   return op->check_ints ? op->check_ints(r, &p->ints[s->ints], s->n_ints) : NULL;
 }
 
-static moec_status *check_args(const moec_rt_record *r, const moec_plan_step *s, uint8_t *written) {
+static moec_status *check_args(const moec_rt_record *r, const moec_plan_step *s) {
   const moec_rt_plan *p = r->p;
   const moec_rt_op *op = moec_rt_op_get(s->op);
   uint32_t at = r->i - p->schedule_begin[s->schedule];
@@ -62,11 +73,15 @@ static moec_status *check_args(const moec_rt_record *r, const moec_plan_step *s,
       return moec_rt_bad(r, "operand %u: this schedule cannot %s a buffer of kind %u", k,
                          in ? "read" : "write", kind);
     }
-    if (in && is_computed(kind) && !written[b]) {
+    const moec_plan_buffer *x = &p->buffers[b];
+    if (moec_rt_of_program(kind) && x->schedule != s->schedule) {
+      return moec_rt_bad(r, "operand %u: expected a buffer of program %u, got one of program %u", k,
+                         s->schedule, x->schedule);
+    }
+    if (in && !is_there(p, b, s->schedule)) {
       return moec_rt_bad(r, "operand %u: buffer %u is read before it is written", k, b);
     }
-    if (!in) written[b] = 1;
-    const moec_plan_buffer *x = &p->buffers[b];
+    if (!in) p->written[b] |= (uint8_t)(1u << s->schedule);
     if (kind == MOEC_BUFFER_STEP && (at < x->first || at > x->last)) {
       return moec_rt_bad(r, "operand %u: buffer %u lives from step %u to %u, got step %u", k, b,
                          x->first, x->last, at);
@@ -75,8 +90,20 @@ static moec_status *check_args(const moec_rt_record *r, const moec_plan_step *s,
   return NULL;
 }
 
-static moec_status *check_all(moec_rt_plan *p, uint8_t *written) {
+static moec_status *check_outputs(const moec_rt_plan *p) {
+  for (uint32_t i = 0; i < p->n_outputs; i++) {
+    const moec_rt_record r = {p, "output", i};
+    uint32_t b = p->tensors[p->outputs[i].tensor].buffer;
+    if (!is_there(p, b, p->outputs[i].schedule)) {
+      return moec_rt_bad(&r, "expected a buffer that a step writes, got %u", b);
+    }
+  }
+  return NULL;
+}
+
+moec_status *moec_rt_check_steps(moec_rt_plan *p) {
   uint32_t schedule = 0;
+  MOEC_TRY(MOEC_RT_NEW(p->mem, p->written, p->n_buffers, "plan"));
   for (uint32_t i = 0; i < p->n_steps; i++) {
     const moec_plan_step *s = &p->steps[i];
     const moec_rt_record r = {p, "step", i};
@@ -85,23 +112,8 @@ static moec_status *check_all(moec_rt_plan *p, uint8_t *written) {
     if (s->schedule < schedule) return moec_rt_bad(&r, "expected steps sorted by schedule");
     while (schedule < s->schedule) p->schedule_begin[++schedule] = i;
     MOEC_TRY(check_shape(&r, s));
-    MOEC_TRY(check_args(&r, s, written));
+    MOEC_TRY(check_args(&r, s));
   }
   while (schedule < MOEC_SCHEDULE_COUNT) p->schedule_begin[++schedule] = p->n_steps;
-  for (uint32_t i = 0; i < p->n_outputs; i++) {
-    const moec_rt_record r = {p, "output", i};
-    const moec_plan_tensor *t = &p->tensors[p->outputs[i].tensor];
-    if (is_computed(p->buffers[t->buffer].kind) && !written[t->buffer]) {
-      return moec_rt_bad(&r, "expected a buffer that a step writes, got %u", t->buffer);
-    }
-  }
-  return NULL;
-}
-
-moec_status *moec_rt_check_steps(moec_rt_plan *p) {
-  uint8_t *written;
-  MOEC_TRY(MOEC_RT_NEW(p->mem, written, p->n_buffers, "plan"));
-  moec_status *s = check_all(p, written);
-  moec_rt_free(p->mem, written);
-  return s;
+  return check_outputs(p);
 }

@@ -27,6 +27,28 @@ static moec_status *check_place(const moec_rt_record *r, const moec_plan_piece *
   return NULL;
 }
 
+/* Gradients are f32 and have the parameter's shape, whatever its own type. */
+static moec_status *check_grad(const moec_rt_record *r, const moec_plan_param *x) {
+  const moec_rt_plan *p = r->p;
+  MOEC_TRY(moec_rt_check_index(r, "grad", x->grad, p->n_tensors));
+  const moec_plan_tensor *t = &p->tensors[x->tensor], *g = &p->tensors[x->grad];
+  if (p->buffers[g->buffer].kind != MOEC_BUFFER_GRAD) {
+    return moec_rt_bad(r, "grad: expected a buffer of a gradient, got another kind");
+  }
+  if (t->dtype != MOEC_F32 && t->dtype != MOEC_BF16 && t->dtype != MOEC_F16) {
+    return moec_rt_bad(r, "grad: expected a parameter of f32, bf16 or f16, got %s",
+                       moec_dtype_get((moec_dtype)t->dtype)->text);
+  }
+  int64_t bytes = (int64_t)sizeof(float);
+  bool same = g->dtype == MOEC_F32 && g->rank == t->rank;
+  for (uint32_t a = 0; same && a < t->rank; a++) {
+    int64_t dim = p->static_values[p->pool[g->dims + a]];
+    same = dim == p->static_values[p->pool[t->dims + a]] && moec_mul_i64(bytes, dim, &bytes);
+  }
+  if (same && p->static_values[p->buffers[g->buffer].bytes] == bytes) return NULL;
+  return moec_rt_bad(r, "grad: expected f32 of the parameter's shape, got another shape");
+}
+
 static moec_status *check_param(const moec_rt_record *r, const moec_plan_param *x) {
   const moec_rt_plan *p = r->p;
   MOEC_TRY(moec_rt_check_string(r, "name", x->name));
@@ -52,6 +74,7 @@ static moec_status *check_param(const moec_rt_record *r, const moec_plan_param *
     return moec_rt_bad(r, "expected a buffer of %" PRId64 " bytes, got %" PRId64, bytes,
                        p->static_values[p->buffers[t->buffer].bytes]);
   }
+  if (x->grad != MOEC_NONE) MOEC_TRY(check_grad(r, x));
   uint64_t elements = 0;
   for (uint32_t i = 0; i < x->n_pieces; i++) {
     MOEC_TRY(check_place(r, &p->pieces[x->pieces + i], t, &elements));
@@ -76,6 +99,8 @@ static moec_status *check_sources(const moec_rt_plan *p, uint8_t *marks) {
     const moec_rt_record r = {p, "parameter", i};
     MOEC_TRY(check_param(&r, &p->params[i]));
     MOEC_TRY(mark(&r, marks, p->params[i].tensor, p->params[i].tie != 0));
+    if (p->params[i].grad != MOEC_NONE)
+      MOEC_TRY(mark(&r, marks, p->params[i].grad, p->params[i].tie != 0));
   }
   for (uint32_t i = 0; i < p->n_consts; i++) {
     const moec_rt_record r = {p, "constant", i};
@@ -94,8 +119,8 @@ static moec_status *check_sources(const moec_rt_plan *p, uint8_t *marks) {
   for (uint32_t i = 0; i < p->n_buffers; i++) {
     const moec_rt_record r = {p, "buffer", i};
     uint32_t kind = p->buffers[i].kind;
-    bool outside =
-        kind == MOEC_BUFFER_PARAM || kind == MOEC_BUFFER_CONST || kind == MOEC_BUFFER_INPUT;
+    bool outside = kind == MOEC_BUFFER_PARAM || kind == MOEC_BUFFER_CONST ||
+                   kind == MOEC_BUFFER_INPUT || kind == MOEC_BUFFER_GRAD;
     if (outside && !marks[i]) return moec_rt_bad(&r, "expected a source of its bytes, got none");
   }
   return NULL;

@@ -168,6 +168,7 @@ moec_status *moec_rt_plan_open_memory(moec_rt_memory *mem, const void *bytes, si
 
 void moec_rt_plan_fini(moec_rt_plan *p) {
   moec_rt_free(p->mem, p->static_values);
+  moec_rt_free(p->mem, p->written);
   moec_rt_free(p->mem, p->file);
   moec_rt_free(p->mem, p->copy);
   moec_unmap(&p->map);

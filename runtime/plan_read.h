@@ -27,6 +27,7 @@ typedef struct moec_rt_plan {
   const uint8_t *kernel_object; /* the shared object; NULL when there is none */
   const uint8_t *data;
   uint32_t schedule_begin[MOEC_SCHEDULE_COUNT + 1]; /* steps of schedule s: [s] .. [s + 1] */
+  uint8_t *written; /* by buffer: a bit for each schedule that writes it */
   int64_t *static_values; /* by expr: its value without sizes, MOEC_RT_UNKNOWN where it needs one */
 } moec_rt_plan;
 
@@ -37,6 +38,11 @@ moec_status *moec_rt_plan_open(moec_rt_memory *mem, const char *path, bool trust
 moec_status *moec_rt_plan_open_memory(moec_rt_memory *mem, const void *bytes, size_t size,
                                       bool trust, moec_rt_plan *out) MOEC_MUST_USE;
 void moec_rt_plan_fini(moec_rt_plan *p);
+
+/* Whether buffers of |kind| belong to one program, the buffer's schedule. */
+static inline bool moec_rt_of_program(uint32_t kind) {
+  return kind == MOEC_BUFFER_INPUT || kind == MOEC_BUFFER_STEP || kind == MOEC_BUFFER_OUTPUT;
+}
 
 static inline const char *moec_rt_str(const moec_rt_plan *p, moec_str_ref s) {
   return p->strings + s;

@@ -23,6 +23,7 @@ typedef struct plan_builder {
   uint8_t data[1 << 18];
   size_t n_data;
   moec_str_ref cpu;
+  moec_schedule program; /* of inputs, outputs and buffers that are added */
 } plan_builder;
 #undef PB_FIELD
 
@@ -37,6 +38,7 @@ static inline plan_builder *pb_create(void) {
   plan_builder *b = calloc(1, sizeof *b);
   ck_assert_ptr_nonnull(b);
   b->n_strings = 1; /* offset 0 is "" */
+  b->program = MOEC_AT_STEP;
   return b;
 }
 
@@ -73,7 +75,7 @@ static inline uint32_t pb_tensor(plan_builder *b, moec_buffer_kind kind, moec_dt
                                  uint32_t rank, const moec_expr_ref *dims) {
   moec_expr_ref bytes = pb_const(b, (int64_t)moec_dtype_get(dtype)->bytes);
   for (uint32_t i = 0; i < rank; i++) bytes = pb_expr(b, MOEC_EXPR_MUL, bytes, dims[i]);
-  uint32_t buffer = PB_ADD(b, buffers, (moec_plan_buffer){kind, bytes, MOEC_NONE, 0});
+  uint32_t buffer = PB_ADD(b, buffers, (moec_plan_buffer){kind, bytes, MOEC_NONE, 0, b->program});
   return PB_ADD(b, tensors, (moec_plan_tensor){buffer, dtype, rank, pb_list(b, rank, dims), 0});
 }
 
@@ -85,10 +87,10 @@ static inline uint32_t pb_static(plan_builder *b, moec_buffer_kind kind, const m
 }
 
 static inline uint32_t pb_input(plan_builder *b, const char *name, uint32_t tensor) {
-  return PB_ADD(b, inputs, (moec_plan_io){pb_str(b, name), tensor});
+  return PB_ADD(b, inputs, (moec_plan_io){.name = pb_str(b, name), .tensor = tensor, .schedule = b->program});
 }
 static inline uint32_t pb_output(plan_builder *b, const char *name, uint32_t tensor) {
-  return PB_ADD(b, outputs, (moec_plan_io){pb_str(b, name), tensor});
+  return PB_ADD(b, outputs, (moec_plan_io){.name = pb_str(b, name), .tensor = tensor, .schedule = b->program});
 }
 
 static inline uint64_t pb_data(plan_builder *b, const void *bytes, size_t size) {
@@ -137,8 +139,9 @@ static inline void pb_launch(plan_builder *b, moec_schedule schedule, uint32_t k
 
 static inline void pb_lifetimes(plan_builder *b) {
   uint32_t begin = 0;
-  while (begin < b->n_steps && b->steps[begin].schedule != MOEC_AT_STEP) begin++;
-  for (uint32_t i = begin; i < b->n_steps; i++) {
+  for (uint32_t i = 0; i < b->n_steps; i++) {
+    if (i && b->steps[i].schedule != b->steps[i - 1].schedule) begin = i;
+    if (b->steps[i].schedule < MOEC_AT_STEP) continue;
     for (uint32_t k = 0; k < b->steps[i].n_in + b->steps[i].n_out; k++) {
       uint32_t t = b->pool[b->steps[i].args + k];
       if (t == MOEC_NONE) continue;

@@ -111,9 +111,9 @@ START_TEST(test_footer_that_lies) {
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, "footer: expected the data inside");
   *f = good, f->report_offset = f->payload_size, f->report_size = 1;
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, "footer: expected the report inside");
-  *f = good, f->version = 2;
+  *f = good, f->version = 1;
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL,
-             "expected a model of format version 1, got version 2");
+             "expected a model of format version 2, got version 1");
   free(file);
 }
 END_TEST
@@ -143,7 +143,7 @@ START_TEST(test_records_that_lie) {
   REFUSED("expression 0: symbol: expected an index below 2, got 2", b->exprs[0].a = 2);
   REFUSED("symbol 1: name: expected an index below", b->symbols[1].name = 4000);
   REFUSED("symbol 1: fixed: expected a size or -1, got -2", b->symbols[1].fixed = -2);
-  REFUSED("buffer 0: kind: expected an index below 7, got 9", b->buffers[0].kind = 9);
+  REFUSED("buffer 0: kind: expected an index below 8, got 9", b->buffers[0].kind = 9);
   REFUSED("tensor 0: dtype: expected a type from 1 to 13, got 0", b->tensors[0].dtype = 0);
   REFUSED("tensor 0: rank: expected at most 12, got 13", b->tensors[0].rank = 13);
   REFUSED("tensor 1: dims: expected a range inside", b->tensors[1].dims = UINT32_MAX);
@@ -162,6 +162,13 @@ START_TEST(test_records_that_lie) {
   REFUSED("output 0: got a buffer of the wrong kind",
           b->buffers[b->tensors[b->outputs[0].tensor].buffer].kind = MOEC_BUFFER_STEP);
   REFUSED("input 0: got a buffer of the wrong kind", b->inputs[0].tensor = 0);
+  REFUSED("input 0: schedule: expected a program, 2 to 4, got 1", b->inputs[0].schedule = 1);
+  REFUSED("buffer 12: schedule: expected a program, 2 to 4, got 0", b->buffers[12].schedule = 0);
+  REFUSED("output 1: expected a buffer of program 4, got one of program 2",
+          b->outputs[1].schedule = MOEC_AT_VJP);
+  REFUSED("MoE layer 0: expected a buffer of program 3, got one of program 2",
+          b->moe_layers[0].schedule = MOEC_AT_TRAIN);
+  REFUSED("parameter 0: grad: expected a buffer of a gradient", b->params[0].grad = 0);
   REFUSED("constraint 0: b: expected an index below", b->constraints[0].b = MOEC_NONE);
   REFUSED("MoE layer 0: indices: expected an index below", b->moe_layers[0].indices = 4000);
   REFUSED("call 0: function: expected an index below 1, got 1", b->calls[0].function = 1);
@@ -172,7 +179,7 @@ END_TEST
 
 START_TEST(test_steps_that_lie) {
   REFUSED("step 0: op: expected an index below 15, got 15", b->steps[0].op = MOEC_STEP_COUNT);
-  REFUSED("step 0: schedule: expected an index below 3, got 3", b->steps[0].schedule = 3);
+  REFUSED("step 0: schedule: expected an index below 5, got 5", b->steps[0].schedule = 5);
   REFUSED("step 2: expected steps sorted by schedule", b->steps[2].schedule = MOEC_AT_LOAD);
   REFUSED("step 0: copy: expected 1 to 1 inputs, got 0", b->steps[0].n_in = 0);
   REFUSED("step 0: args: expected a range inside", b->steps[0].args = b->n_pool);

@@ -35,7 +35,8 @@ static inline uint32_t sample_param(plan_builder *b, const char *name, moec_dtyp
                            .storage = storage,
                            .shard_axis = -1,
                            .pieces = piece,
-                           .n_pieces = 1});
+                           .n_pieces = 1,
+                           .grad = MOEC_NONE});
   return w;
 }
 
@@ -70,7 +71,7 @@ static inline void sample_layer(plan_builder *b, moec_expr_ref tokens, uint32_t 
   pb_step(b, MOEC_AT_STEP, MOEC_STEP_MOE_COMBINE, 4, 1,
           (uint32_t[]){weighted, inv, MOEC_NONE, x, sum}, 1, k)
       ->moe = 0;
-  PB_ADD(b, moe_layers, (moec_plan_moe){i, v, offsets, 4, 2, 0, pb_str(b, "layer0")});
+  PB_ADD(b, moe_layers, (moec_plan_moe){i, v, offsets, 4, 2, 0, pb_str(b, "layer0"), MOEC_AT_STEP});
   pb_output(b, "y", sum);
 }
 

@@ -16,7 +16,8 @@ static uint32_t add_param(plan_builder *b, const char *name, moec_dtype type, ui
                            .shard_axis = -1,
                            .tie = tie,
                            .pieces = pieces,
-                           .n_pieces = n});
+                           .n_pieces = n,
+                           .grad = MOEC_NONE});
   return w;
 }
 
