@@ -144,7 +144,8 @@ INFER(moe_plan) {
   moec_type_info i = moec_type_get(m, in[0]);
   if (i.dtype != MOEC_I64 || i.rank != 2) return BAD("i[T,k]: expected i64 of rank 2, got %s", moec_type_text(m, in[0]));
   if (e < 1) return BAD("experts: expected at least 1, got %lld", (long long)e);
-  moec_dim n = moec_type_numel(m, in[0]), e1 = moec_dim_const(m, e + 1);
+  moec_dim n = moec_type_numel(m, in[0]), e1 = moec_dim_add(m, moec_dim_const(m, e), moec_dim_const(m, 1));
+  if (!moec_dim_known(e1)) return BAD("experts: %lld are too many", (long long)e);
   out[0] = out[1] = moec_type_make(m, MOEC_I32, 1, &n);
   out[2] = moec_type_make(m, MOEC_I32, 1, &e1);
   return NULL;

@@ -145,7 +145,8 @@ INFER(conv) {
     if (a->strides.v[i] < 1 || a->dilations.v[i] < 1) return BAD("expected strides and dilations of at least 1");
     moec_dim one = moec_dim_const(m, 1);
     moec_dim span = moec_dim_mul(m, moec_dim_sub(m, w.dims[i + 2], one), moec_dim_const(m, a->dilations.v[i]));
-    moec_dim room = moec_dim_add(m, x.dims[i + 2], moec_dim_const(m, a->pads.v[i] + a->pads.v[i + d]));
+    moec_dim pads = moec_dim_add(m, moec_dim_const(m, a->pads.v[i]), moec_dim_const(m, a->pads.v[i + d]));
+    moec_dim room = moec_dim_add(m, x.dims[i + 2], pads);
     room = moec_dim_sub(m, moec_dim_sub(m, room, span), one);
     dims[i + 2] = moec_dim_add(m, moec_dim_floordiv(m, room, moec_dim_const(m, a->strides.v[i])), one);
     if (!moec_dim_known(dims[i + 2])) return BAD("size of axis %u is unknown", i + 2);

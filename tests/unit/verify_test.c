@@ -160,6 +160,25 @@ START_TEST(callees_are_checked_before_their_callers) {
 }
 END_TEST
 
+/* Inference alone, as a builder uses it: nothing was checked before. */
+START_TEST(inference_keeps_in_range) {
+  static const int64_t ones[] = {1}, far[] = {INT64_MAX, INT64_MAX}, far_back[] = {INT64_MIN, INT64_MIN};
+  moec_module *m = moec_module_create();
+  moec_graph *g = moec_fn_get(m, moec_fn_add(m, "main"));
+  moec_dim one = moec_dim_const(m, 1), image[3] = {one, one, moec_dim_symbol(m, "n")}, filter[3] = {one, one, one};
+  moec_value in[2] = {moec_add_input(g, "x", moec_type_make(m, MOEC_F32, 3, image)), moec_add_input(g, "w", moec_type_make(m, MOEC_F32, 3, filter))};
+  moec_attrs_CONV conv = {.strides = {1, ones}, .pads = {2, far}, .dilations = {1, ones}, .groups = 1};
+  moec_node out;
+  UNIT_FAILS(moec_add_node(g, MOEC_OP_CONV, &conv, 2, in, 1, &out), MOEC_INVALID_MODEL, "size of axis 2 is unknown");
+  conv.pads.v = far_back;
+  UNIT_FAILS(moec_add_node(g, MOEC_OP_CONV, &conv, 2, in, 1, &out), MOEC_INVALID_MODEL, "size of axis 2 is unknown");
+  moec_value chosen = moec_add_input(g, "i", moec_type_make(m, MOEC_I64, 2, filter));
+  moec_attrs_MOE_PLAN plan = {.experts = INT64_MAX};
+  UNIT_FAILS(moec_add_node(g, MOEC_OP_MOE_PLAN, &plan, 1, &chosen, 3, &out), MOEC_INVALID_MODEL, "experts: 9223372036854775807 are too many");
+  moec_module_destroy(m);
+}
+END_TEST
+
 /* Nothing recurses: chains of 100,000 nodes, the last first, and of 20,000 functions. */
 START_TEST(long_chains_are_fine) {
   enum { NODES = 100000, FUNCTIONS = 20000 };
@@ -186,4 +205,5 @@ START_TEST(long_chains_are_fine) {
 END_TEST
 
 UNIT_MAIN("verify", broken_texts_are_refused, handles_out_of_range_are_refused, functions_and_parameters_must_exist,
+          inference_keeps_in_range,
           callees_are_checked_before_their_callers, long_chains_are_fine)
