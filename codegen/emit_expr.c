@@ -38,7 +38,6 @@ void moec_emit_integer(moec_buf *b, moec_dtype t, int64_t v) {
 
 static void atom(moec_emit *e, uint32_t index) {
   static const char *const calls[] = {[MOEC_DIM_FLOORDIV] = "moec_floordiv",
-                                      [MOEC_DIM_CEILDIV] = "moec_ceildiv",
                                       [MOEC_DIM_MOD] = "moec_floormod",
                                       [MOEC_DIM_MIN] = "moec_least",
                                       [MOEC_DIM_MAX] = "moec_greatest"};

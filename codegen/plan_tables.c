@@ -44,7 +44,7 @@ moec_expr_ref moec_plan_expr_const(moec_plan_tables *t, int64_t v) { return add_
 
 static moec_expr_ref atom_expr(moec_plan_tables *t, uint32_t atom) {
   static const moec_expr_op ops[] = {
-      [MOEC_DIM_FLOORDIV] = MOEC_EXPR_FLOORDIV, [MOEC_DIM_CEILDIV] = MOEC_EXPR_CEILDIV, [MOEC_DIM_MOD] = MOEC_EXPR_MOD,
+      [MOEC_DIM_FLOORDIV] = MOEC_EXPR_FLOORDIV, [MOEC_DIM_MOD] = MOEC_EXPR_MOD,
       [MOEC_DIM_MIN] = MOEC_EXPR_MIN,           [MOEC_DIM_MAX] = MOEC_EXPR_MAX,
   };
   moec_dim_atom a = moec_dim_get_atom(t->m, atom);

@@ -71,7 +71,7 @@ typedef uint32_t moec_expr_ref; /* index into exprs */
 typedef enum moec_expr_op {
   MOEC_EXPR_CONST,  /* imm */
   MOEC_EXPR_SYMBOL, /* a: index into symbols */
-  MOEC_EXPR_ADD, MOEC_EXPR_SUB, MOEC_EXPR_MUL, MOEC_EXPR_FLOORDIV, MOEC_EXPR_CEILDIV, MOEC_EXPR_MOD,
+  MOEC_EXPR_ADD, MOEC_EXPR_SUB, MOEC_EXPR_MUL, MOEC_EXPR_FLOORDIV, MOEC_EXPR_MOD,
   MOEC_EXPR_MIN, MOEC_EXPR_MAX, /* a, b: exprs with lower indices */
   MOEC_EXPR_OP_COUNT
 } moec_expr_op;

@@ -10,9 +10,8 @@
 /* ---- printing ----------------------------------------------------------------------------- */
 
 static void print_atom(moec_buf *b, const moec_module *m, uint32_t atom) {
-  static const char *const names[] = {[MOEC_DIM_SYMBOL] = "",      [MOEC_DIM_FLOORDIV] = "floordiv",
-                                      [MOEC_DIM_CEILDIV] = "ceildiv", [MOEC_DIM_MOD] = "mod",
-                                      [MOEC_DIM_MIN] = "min",      [MOEC_DIM_MAX] = "max"};
+  static const char *const names[] = {[MOEC_DIM_SYMBOL] = "", [MOEC_DIM_FLOORDIV] = "floordiv", [MOEC_DIM_MOD] = "mod",
+                                      [MOEC_DIM_MIN] = "min", [MOEC_DIM_MAX] = "max"};
   moec_dim_atom a = moec_dim_get_atom(m, atom);
   if (a.op == MOEC_DIM_SYMBOL) {
     moec_buf_puts(b, moec_dim_symbol_name(m, a.symbol));

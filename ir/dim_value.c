@@ -33,10 +33,8 @@ static bool atom_bound(const moec_module *m, uint32_t atom, int64_t low, int64_t
     case MOEC_DIM_SYMBOL: *bound = low; return true;
     case MOEC_DIM_MOD: *bound = 0; return moec_dim_is_const(m, x->b, &b) && b > 0;
     case MOEC_DIM_FLOORDIV:
-    case MOEC_DIM_CEILDIV:
       if (!moec_dim_is_const(m, x->b, &b) || b <= 0 || !lower_bound(m, x->a, low, &a)) return false;
-      *bound = x->op == MOEC_DIM_FLOORDIV ? moec_floordiv(a, b)
-                                          : moec_floordiv(a, b) + (moec_floormod(a, b) != 0);
+      *bound = moec_floordiv(a, b);
       return true;
     case MOEC_DIM_MIN:
     case MOEC_DIM_MAX:
@@ -74,12 +72,11 @@ static moec_status *eval_atom(const moec_module *m, uint32_t atom, const int64_t
   }
   MOEC_TRY(moec_dim_eval(m, x->a, symbols, &a));
   MOEC_TRY(moec_dim_eval(m, x->b, symbols, &b));
-  bool divides = x->op == MOEC_DIM_FLOORDIV || x->op == MOEC_DIM_CEILDIV || x->op == MOEC_DIM_MOD;
+  bool divides = x->op == MOEC_DIM_FLOORDIV || x->op == MOEC_DIM_MOD;
   if (divides && (b == 0 || (b == -1 && a == INT64_MIN)))
     return moec_error(MOEC_INVALID_ARGUMENT, "a size divides by zero");
   switch (x->op) {
     case MOEC_DIM_FLOORDIV: *out = moec_floordiv(a, b); break;
-    case MOEC_DIM_CEILDIV: *out = moec_floordiv(a, b) + (moec_floormod(a, b) != 0); break;
     case MOEC_DIM_MOD: *out = moec_floormod(a, b); break;
     case MOEC_DIM_MIN: *out = a < b ? a : b; break;
     case MOEC_DIM_MAX: *out = a > b ? a : b; break;
@@ -113,7 +110,6 @@ static moec_dim subst_atom(moec_module *m, uint32_t atom, const moec_dim *map) {
   moec_dim a = moec_dim_subst(m, x.a, map), b = moec_dim_subst(m, x.b, map);
   switch (x.op) {
     case MOEC_DIM_FLOORDIV: return moec_dim_floordiv(m, a, b);
-    case MOEC_DIM_CEILDIV: return moec_dim_ceildiv(m, a, b);
     case MOEC_DIM_MOD: return moec_dim_mod(m, a, b);
     case MOEC_DIM_MIN: return moec_dim_min(m, a, b);
     case MOEC_DIM_MAX: return moec_dim_max(m, a, b);

@@ -361,40 +361,32 @@ static moec_dim pull_multiples(moec_module *m, moec_dim a, int64_t c, moec_dim *
   return whole;
 }
 
+static bool leads_negative(const moec_module *m, moec_dim d) { return m->dims->dims[d.i].terms[0].coeff < 0; }
+static moec_dim negated(moec_module *m, moec_dim d) { return moec_dim_sub(m, moec_dim_const(m, 0), d); }
+
+/* The only division kept as an atom. Divisors lead with a positive coefficient; by a constant c, the numerator does
+ * too, and its own constant is in 0 .. c-1. */
 moec_dim moec_dim_floordiv(moec_module *m, moec_dim a, moec_dim b) {
   int64_t x, c;
   if (!a.i || !b.i || moec_dim_is(m, b, 0)) return (moec_dim){0};
   moec_dim exact = moec_dim_exact_div(m, a, b), rest = a, whole = moec_dim_const(m, 0);
   if (exact.i) return exact;
-  if (moec_dim_is_const(m, b, &c) && c > 0) {
+  if (moec_dim_is_const(m, a, &x) && moec_dim_is_const(m, b, &c) && !(x == INT64_MIN && c == -1))
+    return moec_dim_const(m, moec_floordiv(x, c));
+  if (leads_negative(m, b)) return moec_dim_floordiv(m, negated(m, a), negated(m, b));
+  if (moec_dim_is_const(m, b, &c)) {
     whole = pull_multiples(m, a, c, &rest);
     if (!rest.i) return rest;
     if (moec_dim_is_const(m, rest, &x)) return moec_dim_add(m, whole, moec_dim_const(m, moec_floordiv(x, c)));
-    /* -floor(-x / c) is the ceiling: floor(-x / c) is kept as -ceildiv(x, c) */
-    moec_dim neg = moec_dim_sub(m, moec_dim_const(m, 0), rest);
-    if (m->dims->dims[rest.i].terms[0].coeff < 0) return moec_dim_sub(m, whole, moec_dim_ceildiv(m, neg, b));
-  } else if (moec_dim_is_const(m, a, &x) && moec_dim_is_const(m, b, &c) && !(x == INT64_MIN && c == -1)) {
-    return moec_dim_const(m, moec_floordiv(x, c));
+    if (leads_negative(m, rest)) { /* floor(-x / c) = -ceil(x / c) = -floor((x + c - 1) / c) */
+      moec_dim up = moec_dim_add(m, negated(m, rest), moec_dim_const(m, c - 1));
+      return moec_dim_sub(m, whole, moec_dim_floordiv(m, up, b));
+    }
   }
   return moec_dim_add(m, whole, make_atom(m->dims, (moec_dim_atom){MOEC_DIM_FLOORDIV, 0, rest, b}));
 }
 
-moec_dim moec_dim_ceildiv(moec_module *m, moec_dim a, moec_dim b) {
-  int64_t x, c;
-  if (!a.i || !b.i || moec_dim_is(m, b, 0)) return (moec_dim){0};
-  moec_dim exact = moec_dim_exact_div(m, a, b), rest = a, whole = moec_dim_const(m, 0);
-  if (exact.i) return exact;
-  if (moec_dim_is_const(m, b, &c) && c > 0) {
-    whole = pull_multiples(m, a, c, &rest);
-    if (!rest.i) return rest;
-    if (moec_dim_is_const(m, rest, &x)) return moec_dim_add(m, whole, moec_dim_const(m, x != 0));
-    moec_dim neg = moec_dim_sub(m, moec_dim_const(m, 0), rest);
-    if (m->dims->dims[rest.i].terms[0].coeff < 0) return moec_dim_sub(m, whole, moec_dim_floordiv(m, neg, b));
-  } else if (moec_dim_is_const(m, a, &x) && moec_dim_is_const(m, b, &c) && x != INT64_MIN) {
-    return moec_dim_const(m, -moec_floordiv(-x, c));
-  }
-  return moec_dim_add(m, whole, make_atom(m->dims, (moec_dim_atom){MOEC_DIM_CEILDIV, 0, rest, b}));
-}
+moec_dim moec_dim_ceildiv(moec_module *m, moec_dim a, moec_dim b) { return negated(m, moec_dim_floordiv(m, negated(m, a), b)); }
 
 moec_dim moec_dim_mod(moec_module *m, moec_dim a, moec_dim b) {
   int64_t x, c;

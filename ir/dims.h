@@ -1,5 +1,5 @@
-/* Dim expressions: sizes as integer polynomials over symbols and over floordiv, ceildiv, mod,
- * min and max terms. Interned in a canonical form (expanded, terms sorted), so two expressions
+/* Dim expressions: sizes as integer polynomials over symbols and over floordiv, mod, min
+ * and max terms. Interned in a canonical form (expanded, terms sorted), so two expressions
  * that are equal as polynomials have equal handles: 2*seq*batch and seq*batch + batch*seq. */
 #ifndef MOEC_IR_DIMS_H
 #define MOEC_IR_DIMS_H
@@ -23,7 +23,7 @@ moec_dim moec_dim_add(struct moec_module *m, moec_dim a, moec_dim b);
 moec_dim moec_dim_sub(struct moec_module *m, moec_dim a, moec_dim b);
 moec_dim moec_dim_mul(struct moec_module *m, moec_dim a, moec_dim b);
 /* Exact polynomial division where it comes out even (batch*seq*64 by 64*seq is batch), else an
- * opaque term. Division by zero gives {0}. */
+ * opaque term. Division by zero gives {0}. ceildiv(a, b) is kept as a floordiv. */
 moec_dim moec_dim_floordiv(struct moec_module *m, moec_dim a, moec_dim b);
 moec_dim moec_dim_ceildiv(struct moec_module *m, moec_dim a, moec_dim b);
 moec_dim moec_dim_mod(struct moec_module *m, moec_dim a, moec_dim b);
@@ -59,7 +59,7 @@ moec_status *moec_dim_parse(struct moec_module *m, const char *text, moec_dim *o
  * terms; a term is coeff times a product of atoms; an atom is a symbol or an opaque
  * operation on two dims. */
 typedef enum moec_dim_op {
-  MOEC_DIM_SYMBOL, MOEC_DIM_FLOORDIV, MOEC_DIM_CEILDIV, MOEC_DIM_MOD, MOEC_DIM_MIN, MOEC_DIM_MAX
+  MOEC_DIM_SYMBOL, MOEC_DIM_FLOORDIV, MOEC_DIM_MOD, MOEC_DIM_MIN, MOEC_DIM_MAX
 } moec_dim_op;
 typedef struct moec_dim_atom { moec_dim_op op; uint32_t symbol; moec_dim a, b; } moec_dim_atom;
 typedef struct moec_dim_term { int64_t coeff; uint32_t n_atoms; const uint32_t *atoms; } moec_dim_term;

@@ -165,7 +165,6 @@ static moec_dim clone_atom(const cloner *c, uint32_t atom) {
   switch (a.op) {
     case MOEC_DIM_SYMBOL: return c->symbols[a.symbol];
     case MOEC_DIM_FLOORDIV: return moec_dim_floordiv(m, clone_dim(c, a.a), clone_dim(c, a.b));
-    case MOEC_DIM_CEILDIV: return moec_dim_ceildiv(m, clone_dim(c, a.a), clone_dim(c, a.b));
     case MOEC_DIM_MOD: return moec_dim_mod(m, clone_dim(c, a.a), clone_dim(c, a.b));
     case MOEC_DIM_MIN: return moec_dim_min(m, clone_dim(c, a.a), clone_dim(c, a.b));
     case MOEC_DIM_MAX: return moec_dim_max(m, clone_dim(c, a.a), clone_dim(c, a.b));

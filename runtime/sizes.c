@@ -22,7 +22,6 @@ static bool apply(uint32_t op, int64_t a, int64_t b, int64_t *r) {
   int64_t floor = moec_floordiv(a, b);
   switch (op) {
     case MOEC_EXPR_FLOORDIV: *r = floor; return true;
-    case MOEC_EXPR_CEILDIV: *r = floor + (floor * b != a); return true;
     case MOEC_EXPR_MOD: *r = a - floor * b; return true;
     default: return false;
   }
@@ -84,7 +83,6 @@ static const op_text op_texts[MOEC_EXPR_OP_COUNT] = {
     [MOEC_EXPR_SUB] = {NULL, " - ", 1},
     [MOEC_EXPR_MUL] = {NULL, "*", 2},
     [MOEC_EXPR_FLOORDIV] = {"floordiv(", ", ", 3},
-    [MOEC_EXPR_CEILDIV] = {"ceildiv(", ", ", 3},
     [MOEC_EXPR_MOD] = {"mod(", ", ", 3},
     [MOEC_EXPR_MIN] = {"min(", ", ", 3},
     [MOEC_EXPR_MAX] = {"max(", ", ", 3},

@@ -23,7 +23,6 @@ MOEC_INLINE int64_t moec_floordiv(int64_t a, int64_t b) {
   int64_t q = a / b;
   return q - (a % b != 0 && (a < 0) != (b < 0));
 }
-MOEC_INLINE int64_t moec_ceildiv(int64_t a, int64_t b) { return -moec_floordiv(-a, b); }
 MOEC_INLINE int64_t moec_floormod(int64_t a, int64_t b) { return a - b * moec_floordiv(a, b); }
 MOEC_INLINE int64_t moec_least(int64_t a, int64_t b) { return a < b ? a : b; }
 MOEC_INLINE int64_t moec_greatest(int64_t a, int64_t b) { return a > b ? a : b; }

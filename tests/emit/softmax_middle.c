@@ -5,7 +5,7 @@ void softmax_middle(const moec_kernel_args *a, int64_t begin, int64_t end) {
   const float *restrict const b0 = a->buf[0];
   float *restrict const b1 = a->buf[1];
   float *restrict const w0 = (void *)((char *)a->scratch + 0);
-  float *restrict const w1 = (void *)((char *)a->scratch + (64 * moec_ceildiv((4 * s2), 64)));
+  float *restrict const w1 = (void *)((char *)a->scratch + (64 * moec_floordiv((4 * s2 + 63), 64)));
   for (int64_t row = begin; row < end; row++) {
 #pragma omp simd
     for (int64_t c2 = 0; c2 < s2; c2++) {

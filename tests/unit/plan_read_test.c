@@ -139,7 +139,7 @@ static void refused(plan_builder *b, const char *text) {
 START_TEST(test_records_that_lie) {
   REFUSED("expression 2: first operand: expected an index below 2, got 2",
           b->exprs[2] = (moec_plan_expr){MOEC_EXPR_ADD, 2, 0, 0, 0});
-  REFUSED("expression 0: op: expected an index below 10, got 10", b->exprs[0].op = 10);
+  REFUSED("expression 0: op: expected an index below 9, got 9", b->exprs[0].op = MOEC_EXPR_OP_COUNT);
   REFUSED("expression 0: symbol: expected an index below 2, got 2", b->exprs[0].a = 2);
   REFUSED("symbol 1: name: expected an index below", b->symbols[1].name = 4000);
   REFUSED("symbol 1: fixed: expected a size or -1, got -2", b->symbols[1].fixed = -2);
