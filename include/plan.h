@@ -157,11 +157,13 @@ typedef struct moec_plan_kernel {
   STEP(RANDOM, "random")                   /* -> y; ints: kind, seed                                       */ \
   STEP(MOE_SELECT, "moe.select")           /* s -> i                                                       */ \
   STEP(MOE_PLAN, "moe.plan")               /* i -> perm, inv, offsets                                      */ \
-  STEP(MOE_DISPATCH, "moe.dispatch")       /* x, perm -> rows; ints: k                                     */ \
+  STEP(MOE_DISPATCH, "moe.dispatch")       /* x, perm, w? -> rows; ints: k. With w: rows times weights     */ \
   STEP(MOE_GROUPED_DOT, "moe.grouped_dot") /* rows, w, offsets, bias? -> y; ints: transposed               */ \
   STEP(MOE_WEIGHT, "moe.weight")           /* rows, w, perm -> y                                           */ \
   STEP(MOE_COMBINE, "moe.combine")         /* rows, inv, w?, residual? -> y; ints: k. With w: the fused    \
-                                              weighted restore; residual is added last                     */
+                                              weighted restore; residual is added last                     */ \
+  STEP(MOE_GROUPED_OUTER, "moe.grouped_outer") /* dy, x, offsets -> dw                                     */ \
+  STEP(MOE_GROUP_SUM, "moe.group_sum")     /* x, offsets -> sums                                           */
 
 typedef enum moec_step_op {
 #define MOEC_STEP_ENUM(name, text) MOEC_STEP_##name,

@@ -1,19 +1,14 @@
-/* moe.grouped_dot: the rows of each expert, which lie together, times its matrix. The tiles of
- * all experts are one list that threads take from, so that a crowded expert is worked on by all of
- * them and an empty one costs nothing. */
-#include <inttypes.h>
-
+/* moe.grouped_dot: the rows of each expert times its matrix. An empty expert costs nothing. */
 #include "base/size.h"
 #include "runtime/convert.h"
 #include "runtime/gemm.h"
-#include "runtime/ops.h"
+#include "runtime/moe_groups.h"
 
 typedef struct grouped {
   const moec_rt_call *c;
   const moec_tensor *rows, *w, *bias, *y;
-  const int32_t *offsets;
-  int64_t *first_tile;   /* [experts + 1], in shared scratch */
-  int64_t experts, k, m; /* a row has k elements, a result m */
+  moec_rt_groups groups;
+  int64_t k, m; /* a row has k elements, a result m */
   bool transposed;
 } grouped;
 
@@ -23,10 +18,8 @@ static grouped read_grouped(const moec_rt_call *c) {
                .w = moec_rt_in(c, 1),
                .bias = moec_rt_in(c, 3),
                .y = moec_rt_out(c, 0),
-               .offsets = moec_rt_in(c, 2)->data,
-               .first_tile = (int64_t *)(void *)c->shared,
                .transposed = c->ints[0] != 0};
-  g.experts = g.w->dims[0];
+  g.groups = (moec_rt_groups){moec_rt_in(c, 2)->data, g.w->dims[0], (int64_t *)(void *)c->shared};
   g.m = g.w->dims[g.transposed ? 1 : 2];
   g.k = g.w->dims[g.transposed ? 2 : 1];
   return g;
@@ -46,8 +39,8 @@ moec_status *moec_rt_check_MOE_GROUPED_DOT(const moec_rt_call *c, moec_rt_need *
   }
   grouped g = read_grouped(c);
   const int64_t in[] = {rows->dims[0], g.k}, out[] = {rows->dims[0], g.m},
-                bias[] = {g.experts, g.m};
-  const int64_t ends = g.experts + 1;
+                bias[] = {g.groups.experts, g.m};
+  const int64_t ends = g.groups.experts + 1;
   if (g.k > INT32_MAX || g.m > INT32_MAX || rows->dims[0] > INT32_MAX) {
     return moec_rt_mismatch(c, "expected sizes below 2^31");
   }
@@ -63,13 +56,13 @@ moec_status *moec_rt_check_MOE_GROUPED_DOT(const moec_rt_call *c, moec_rt_need *
 }
 
 static moec_rt_tiles tiles_of(const grouped *g, int64_t e) {
-  return moec_rt_gemm_tiles(g->offsets[e + 1] - g->offsets[e], g->m, g->k);
+  return moec_rt_gemm_tiles(moec_rt_groups_size(&g->groups, e), g->m, g->k);
 }
 
 /* The product of expert |e| as a whole. */
 static moec_rt_gemm product_of(const grouped *g, int64_t e) {
-  int64_t first = g->offsets[e], size = (int64_t)moec_dtype_get(g->w->dtype)->bytes;
-  moec_rt_gemm p = {.m = g->offsets[e + 1] - first,
+  int64_t first = g->groups.offsets[e], size = (int64_t)moec_dtype_get(g->w->dtype)->bytes;
+  moec_rt_gemm p = {.m = moec_rt_groups_size(&g->groups, e),
                     .n = g->m,
                     .k = g->k,
                     .y_dtype = g->y->dtype,
@@ -93,23 +86,10 @@ static void start_with_bias(const grouped *g, int64_t e, int64_t col, const moec
   }
 }
 
-/* The expert whose tiles include |tile|: the last one that starts at or before it. */
-static int64_t expert_of(const grouped *g, int64_t tile) {
-  int64_t low = 0, high = g->experts - 1;
-  while (low < high) {
-    int64_t mid = (low + high + 1) / 2;
-    if (g->first_tile[mid] <= tile)
-      low = mid;
-    else
-      high = mid - 1;
-  }
-  return low;
-}
-
 static void run_tiles(void *ctx, int64_t begin, int64_t end, int thread) {
   const grouped *g = ctx;
   for (int64_t i = begin; i < end; i++) {
-    int64_t e = expert_of(g, i), tile = i - g->first_tile[e];
+    int64_t e = moec_rt_groups_find(&g->groups, i), tile = i - g->groups.first_tile[e];
     moec_rt_tiles t = tiles_of(g, e);
     moec_rt_gemm p = product_of(g, e);
     int64_t row = tile / t.cols * t.m, col = tile % t.cols * t.n;
@@ -123,17 +103,12 @@ static void run_tiles(void *ctx, int64_t begin, int64_t end, int thread) {
 moec_status *moec_rt_run_MOE_GROUPED_DOT(const moec_rt_call *c) {
   grouped g = read_grouped(c);
   int64_t total = 0;
-  bool rising = g.offsets[0] == 0 && g.offsets[g.experts] == g.rows->dims[0];
-  for (int64_t e = 0; e < g.experts && rising; e++) {
-    g.first_tile[e] = total;
-    rising = g.offsets[e + 1] >= g.offsets[e];
-    if (!rising || g.offsets[e + 1] == g.offsets[e]) continue;
+  MOEC_TRY(moec_rt_groups_check(c, &g.groups, g.rows->dims[0]));
+  for (int64_t e = 0; e < g.groups.experts; e++) {
+    g.groups.first_tile[e] = total;
+    if (moec_rt_groups_size(&g.groups, e) == 0) continue;
     moec_rt_tiles t = tiles_of(&g, e);
     total += t.rows * t.cols;
-  }
-  if (!rising) {
-    return moec_rt_op_error(c, MOEC_INVALID_ARGUMENT,
-                            "expected offsets that rise from 0 to %" PRId64, g.rows->dims[0]);
   }
   if (g.m == 0 || total == 0) return NULL;
   double cost = (double)g.rows->dims[0] * (double)g.m * (double)g.k / (double)total / 8;

@@ -103,10 +103,12 @@ MOEC_PLAN_STEPS(TEXT)
   OP(RANDOM,           0, 0, 0,       1, 1, 0,  2, 2,    ints_random)         \
   OP(MOE_SELECT,       1, 1, 0,       1, 1, 0,  0, 0,    NULL)                \
   OP(MOE_PLAN,         1, 1, 0,       3, 3, 0,  0, 0,    NULL)                \
-  OP(MOE_DISPATCH,     2, 2, 0,       1, 1, 0,  1, 1,    ints_k)              \
+  OP(MOE_DISPATCH,     2, 3, 1u << 2, 1, 1, 0,  1, 1,    ints_k)              \
   OP(MOE_GROUPED_DOT,  3, 4, 1u << 3, 1, 1, 0,  1, 1,    ints_transposed)     \
   OP(MOE_WEIGHT,       3, 3, 0,       1, 1, 0,  0, 0,    NULL)                \
-  OP(MOE_COMBINE,      2, 4, 3u << 2, 1, 1, 0,  1, 1,    ints_k)
+  OP(MOE_COMBINE,      2, 4, 3u << 2, 1, 1, 0,  1, 1,    ints_k)              \
+  OP(MOE_GROUPED_OUTER, 3, 3, 0,      1, 1, 0,  0, 0,    NULL)                \
+  OP(MOE_GROUP_SUM,    2, 2, 0,       1, 1, 0,  0, 0,    NULL)
 
 static const moec_rt_op ops[MOEC_STEP_COUNT] = {
     [MOEC_STEP_KERNEL] = {.text = text_KERNEL, .max_in = MANY, .min_out = 1, .max_out = MANY},
