@@ -106,6 +106,20 @@ moec_status *moec_outfile_write(moec_outfile *f, const void *data, size_t size) 
   return NULL;
 }
 
+moec_status *moec_outfile_zeros(moec_outfile *f, uint64_t size) {
+  static const char zeros[1 << 16];
+  if (f->temp) { /* a regular file of our own: what lies behind its end reads as zeros */
+    off_t at = size > INT64_MAX ? -1 : lseek(f->fd, (off_t)size, SEEK_CUR);
+    return at < 0 || ftruncate(f->fd, at) ? failed("write", f->path) : NULL;
+  }
+  while (size) {
+    size_t n = size < sizeof zeros ? (size_t)size : sizeof zeros;
+    MOEC_TRY(moec_outfile_write(f, zeros, n));
+    size -= n;
+  }
+  return NULL;
+}
+
 moec_status *moec_outfile_commit(moec_outfile *f) {
   moec_status *s = NULL;
   if (f->temp) {

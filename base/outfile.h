@@ -6,6 +6,7 @@
 #define MOEC_BASE_OUTFILE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -14,6 +15,8 @@ typedef struct moec_outfile moec_outfile;
 /* |mode|: 0644 or 0755, less the process's umask. */
 moec_status *moec_outfile_begin(const char *path, unsigned mode, moec_outfile **out) MOEC_MUST_USE;
 moec_status *moec_outfile_write(moec_outfile *f, const void *data, size_t size) MOEC_MUST_USE;
+/* |size| zeros; a hole, which takes no place on the disk, where the file system has them. */
+moec_status *moec_outfile_zeros(moec_outfile *f, uint64_t size) MOEC_MUST_USE;
 /* Both end |f|. Commit returns once the bytes are on the disk. */
 moec_status *moec_outfile_commit(moec_outfile *f) MOEC_MUST_USE;
 void moec_outfile_discard(moec_outfile *f); /* NULL is fine */

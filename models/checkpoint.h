@@ -1,8 +1,8 @@
 /* The weights in a folder of the Hugging Face hub: model.safetensors, or the shards that
  * model.safetensors.index.json names. The user names the folder: symlinks are followed (hub caches).
  *
- * A *planned* checkpoint has no files: it notes every tensor that is asked for, and can then be written with seeded
- * random values. Thread-compatible. */
+ * A *planned* checkpoint has no files: it notes every tensor that is asked for, and can then be written with fresh
+ * values. Thread-compatible. */
 #ifndef MOEC_MODELS_CHECKPOINT_H
 #define MOEC_MODELS_CHECKPOINT_H
 
@@ -39,7 +39,13 @@ moec_status *moec_ck_find(moec_checkpoint *ck, const char *name, moec_ck_init in
 /* One line on tensors that nobody asked for, appended to |out|; nothing when there are none. */
 void moec_ck_unused(const moec_checkpoint *ck, moec_buf *out);
 
-/* Writes a planned checkpoint, streaming: values depend on |seed|, the tensor's name and the element's place only. */
-moec_status *moec_ck_write_random(const moec_checkpoint *ck, const char *path, uint64_t seed, double deviation) MOEC_MUST_USE;
+typedef struct moec_ck_fresh {
+  uint64_t seed;
+  double deviation; /* of normal tensors */
+  bool zeros;       /* normal tensors are zeros instead, which take no place on the disk */
+} moec_ck_fresh;
+
+/* Writes a planned checkpoint, streaming: values depend on the seed, the tensor's name and the element's place only. */
+moec_status *moec_ck_write_fresh(const moec_checkpoint *ck, const char *path, const moec_ck_fresh *o) MOEC_MUST_USE;
 
 #endif

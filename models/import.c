@@ -63,7 +63,7 @@ static moec_status *write_model(const family *f, moec_config *top, moec_config *
   return s;
 }
 
-/* The folder and plain name of random weights: OUT.safetensors for OUT.onnx. */
+/* The folder and plain name of fresh weights: OUT.safetensors for OUT.onnx. */
 static const char *init_path(moec_arena *a, const char *output) {
   size_t n = strlen(output);
   if (n > 5 && strcmp(output + n - 5, ".onnx") == 0) n -= 5;
@@ -71,7 +71,7 @@ static const char *init_path(moec_arena *a, const char *output) {
 }
 
 /* Two runs: the first tells which tensors there are, the second reads what was written for them. */
-static moec_status *write_random(const family *f, moec_config *top, moec_config *c, const moec_checkpoint_options *o, const char *path) {
+static moec_status *write_fresh(const family *f, moec_config *top, moec_config *c, const moec_checkpoint_options *o, const char *path) {
   moec_dtype dtype;
   moec_buf ignored = {0};
   MOEC_TRY(init_dtype(c, &dtype));
@@ -79,7 +79,7 @@ static moec_status *write_random(const family *f, moec_config *top, moec_config 
   moec_status *s = write_model(f, top, c, plan, NULL, &ignored);
   double deviation = moec_cfg_num_or(c, "initializer_range", 0.02);
   if (!s) s = moec_cfg_end(c);
-  if (!s) s = moec_ck_write_random(plan, path, o->seed, deviation);
+  if (!s) s = moec_ck_write_fresh(plan, path, &(moec_ck_fresh){o->seed, deviation, o->zeros});
   moec_buf_fini(&ignored);
   moec_checkpoint_close(plan);
   return s;
@@ -94,7 +94,7 @@ static moec_status *import_config(const char *dir, const moec_checkpoint_options
   if (!c) return moec_error(MOEC_INVALID_MODEL, "config.json: %s is missing", f->object);
   if (o->init) {
     const char *path = init_path(a, o->output);
-    MOEC_TRY(write_random(f, top, c, o, path));
+    MOEC_TRY(write_fresh(f, top, c, o, path));
     MOEC_TRY(moec_checkpoint_open_file(path, &ck));
   } else {
     if (moec_cfg_has(top, "quantization_config"))

@@ -135,7 +135,7 @@ static moec_checkpoint *random_file(const char *dir, const char *file, uint64_t 
     UNIT_OK(find(plan, names[i], 30, 40, &ignored)); /* asked for twice, written once */
   }
   ck_assert(!moec_ck_has(plan, names[0]));
-  UNIT_OK(moec_ck_write_random(plan, unit_path(path, dir, file), seed, 0.5));
+  UNIT_OK(moec_ck_write_fresh(plan, unit_path(path, dir, file), &(moec_ck_fresh){.seed = seed, .deviation = 0.5}));
   moec_checkpoint_close(plan);
   UNIT_OK(moec_checkpoint_open_file(path, &ck));
   return ck;
@@ -167,11 +167,37 @@ START_TEST(random_weights_depend_on_seed_and_name_only) {
   ck_assert_uint_eq(x, bytes_of(dir, "2.safetensors", "x", &variance));
   ck_assert_uint_ne(x, bytes_of(dir, "2.safetensors", "y", &variance));
   ck_assert_uint_ne(x, bytes_of(dir, "3.safetensors", "x", &variance));
+  ck_assert_uint_eq(x, 206094584486670893u); /* the same on every machine */
   bytes_of(dir, "4.safetensors", "x", &variance);
   ck_assert(variance > 0.2 && variance < 0.3);
   unit_remove(dir);
 }
 END_TEST
 
+/* Matrices of zeros take no place on the disk; vectors of ones stay what they are. */
+START_TEST(zeros_are_holes) {
+  char *dir = unit_folder(), path[256];
+  moec_checkpoint *plan = moec_checkpoint_plan(MOEC_BF16);
+  moec_ck_tensor ignored;
+  moec_safetensors *st;
+  struct stat info;
+  UNIT_OK(moec_ck_find(plan, "big", MOEC_CK_NORMAL, 2, (int64_t[]){1 << 16, 1 << 16}, &ignored));
+  UNIT_OK(moec_ck_find(plan, "ones", MOEC_CK_ONES, 1, (int64_t[]){3}, &ignored));
+  UNIT_OK(moec_ck_find(plan, "end", MOEC_CK_NORMAL, 1, (int64_t[]){5}, &ignored));
+  UNIT_OK(moec_ck_write_fresh(plan, unit_path(path, dir, "z.safetensors"), &(moec_ck_fresh){.zeros = true, .deviation = 1}));
+  moec_checkpoint_close(plan);
+  ck_assert_int_eq(stat(path, &info), 0);
+  ck_assert_int_lt(info.st_blocks, 1 << 11); /* of 8 GiB */
+  UNIT_OK(moec_safetensors_open(path, &st));
+  const moec_tensor *big = &moec_safetensors_find(st, "big")->tensor, *ones = &moec_safetensors_find(st, "ones")->tensor;
+  const moec_tensor *end = &moec_safetensors_find(st, "end")->tensor;
+  for (size_t i = 0; i < 3; i++) ck_assert(moec_load_f64(MOEC_BF16, ones->data, i) == 1);
+  for (size_t i = 0; i < 5; i++) ck_assert(moec_load_f64(MOEC_BF16, end->data, i) == 0);
+  ck_assert(moec_load_f64(MOEC_BF16, big->data, (1u << 31) + 7) == 0);
+  moec_safetensors_close(st);
+  unit_remove(dir);
+}
+END_TEST
+
 UNIT_MAIN("models_checkpoint", one_file, integers_are_no_weights, shards_and_links, hostile_indexes,
-          nothing_there_or_no_safetensors, random_weights_depend_on_seed_and_name_only)
+          nothing_there_or_no_safetensors, random_weights_depend_on_seed_and_name_only, zeros_are_holes)
