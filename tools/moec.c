@@ -17,8 +17,8 @@
 extern const char moec_stub_begin[], moec_stub_end[];
 
 static const char usage[] =
-    "usage: moec import DIR -o MODEL.onnx [--init SEED] [--set KEY=VALUE ...]\n"
-    "            DIR: config.json and *.safetensors of a Hugging Face checkpoint; --init: random weights\n"
+    "usage: moec import DIR -o MODEL.onnx [--init SEED|zeros] [--set KEY=VALUE ...]\n"
+    "            DIR: config.json and *.safetensors of a Hugging Face checkpoint; --init: random weights, or a file of holes\n"
     "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu] [--precision f32]\n"
     "            [--dim NAME=N ...] [--dump-dir DIR] [--remarks]\n"
     "       moec inspect FILE [--format text|json|dot|html] [-o OUT] [--dim NAME=N ...]\n"
@@ -194,11 +194,12 @@ static moec_status *import_command(const arguments *a) {
   moec_buf remarks = {0};
   char *end;
   if (!a->output) return moec_error(MOEC_INVALID_ARGUMENT, "import: expected -o MODEL.onnx");
-  if (a->init) {
+  o.zeros = a->init && strcmp(a->init, "zeros") == 0;
+  if (a->init && !o.zeros) {
     errno = 0;
     o.seed = strtoull(a->init, &end, 10);
     if (errno || *end || a->init[0] < '0' || a->init[0] > '9')
-      return moec_error(MOEC_INVALID_ARGUMENT, "--init: expected a seed, a number, got \"%s\"", a->init);
+      return moec_error(MOEC_INVALID_ARGUMENT, "--init: expected a seed, a number, or zeros, got \"%s\"", a->init);
   }
   moec_status *s = moec_import_checkpoint(a->input, &o, &remarks);
   for (const char *at = moec_buf_str(&remarks); !s && *at; at += strcspn(at, "\n"), at += *at == '\n')
