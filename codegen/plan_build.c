@@ -365,14 +365,12 @@ static void add_symbols_and_constraints(flattener *c) {
     MOEC_TABLE_ADD(c->t, symbols, ((moec_plan_symbol){moec_plan_str(c->t, moec_dim_symbol_name(m, i)), 0, -1}));
   for (size_t i = 0; i < m->n_constraints; i++) {
     const moec_constraint *k = &m->constraints[i];
-    moec_buf a = {0}, b = {0};
-    moec_dim_print(&a, m, k->a);
-    moec_dim_print(&b, m, k->b);
+    moec_buf text = {0};
+    moec_dim_print_equal(&text, m, k->a, k->b);
     moec_plan_constraint r = {moec_plan_expr_of(c->t, k->a), moec_plan_expr_of(c->t, k->b), moec_plan_sym(c->t, k->where),
-                              moec_plan_sym(c->t, k->what), moec_plan_str(c->t, moec_buf_str(&a)), moec_plan_str(c->t, moec_buf_str(&b))};
+                              moec_plan_sym(c->t, k->what), moec_plan_str(c->t, moec_buf_str(&text))};
     MOEC_TABLE_ADD(c->t, constraints, r);
-    moec_buf_fini(&a);
-    moec_buf_fini(&b);
+    moec_buf_fini(&text);
   }
 }
 

@@ -22,8 +22,10 @@ static json_t *constraints_json(const report *r) {
   for (size_t i = 0; i < r->m->n_constraints; i++) {
     const moec_constraint *c = &r->m->constraints[i];
     json_t *o = moec_report_object();
-    moec_report_set(o, "a", moec_report_size(r, c->a));
-    moec_report_set(o, "b", moec_report_size(r, c->b));
+    moec_buf text = {0};
+    moec_dim_print_equal(&text, r->m, c->a, c->b);
+    moec_report_set(o, "text", moec_report_str(moec_buf_str(&text)));
+    moec_buf_fini(&text);
     moec_report_set(o, "what", moec_report_str(moec_sym_str(r->m, c->what)));
     moec_report_add(list, o);
   }

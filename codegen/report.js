@@ -274,7 +274,7 @@ function parameters() {
       h('p', {}, find), box);
 }
 function remarks() {
-  const needs = R.constraints.map(c => `needs ${c.a.text} = ${c.b.text}` + (c.what ? ` (${c.what})` : ''));
+  const needs = R.constraints.map(c => `needs ${c.text}` + (c.what ? ` (${c.what})` : ''));
   const list = [...needs, ...R.remarks];
   if (!list.length) return null;
   return h(

@@ -19,7 +19,7 @@ typedef struct field { const char *key; field_type type; const struct field *fie
 #define END {NULL, IS_TEXT, NULL}
 static const field value_fields[] = {{"name", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0}, END};
 static const field symbol_fields[] = {{"name", IS_TEXT, 0}, {"value", IS_INT, 0}, {"given", IS_BOOL, 0}, END};
-static const field constraint_fields[] = {{"a", IS_SIZE, 0}, {"b", IS_SIZE, 0}, {"what", IS_TEXT, 0}, END};
+static const field constraint_fields[] = {{"text", IS_TEXT, 0}, {"what", IS_TEXT, 0}, END};
 static const field totals_fields[] = {{"functions", IS_INT, 0}, {"calls", IS_INT, 0}, {"kernels", IS_INT, 0},
     {"kernel_launches", IS_INT, 0}, {"gemms", IS_INT, 0}, {"expert_regions", IS_INT, 0}, {"library_steps", IS_INT, 0},
     {"flops", IS_SIZE, 0}, {"bytes", IS_SIZE, 0}, END};

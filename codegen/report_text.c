@@ -74,9 +74,7 @@ static void draw_constraints(const json_t *root, moec_buf *b) {
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *c = json_array_get(list, i);
     moec_report_label(b, i ? "" : "needs");
-    moec_report_clean(b, moec_report_text(json_object_get(c, "a"), "text"), 36);
-    moec_buf_puts(b, " = ");
-    moec_report_clean(b, moec_report_text(json_object_get(c, "b"), "text"), 36);
+    moec_report_clean(b, moec_report_text(c, "text"), 76);
     moec_report_end_line(b);
   }
 }

@@ -192,8 +192,8 @@ typedef struct moec_plan_step {
  * user. An input with |has_default| may be left out: all its elements are |dflt| then, which its dtype has exactly. */
 typedef struct moec_plan_io { moec_str_ref name; uint32_t tensor, has_default, schedule; double dflt; } moec_plan_io;
 
-/* a == b is checked at bind. */
-typedef struct moec_plan_constraint { moec_expr_ref a, b; moec_str_ref where, what, a_text, b_text; } moec_plan_constraint;
+/* a == b is checked at bind; |text| says it to readers: "seq >= 1". */
+typedef struct moec_plan_constraint { moec_expr_ref a, b; moec_str_ref where, what, text; } moec_plan_constraint;
 
 /* One MoE layer of a program, in the order in which they run. */
 typedef struct moec_plan_moe {

@@ -45,6 +45,45 @@ void moec_dim_print(moec_buf *b, const moec_module *m, moec_dim d) {
   for (uint32_t i = 0; i < n; i++) print_term(b, m, moec_dim_get_term(m, d, i), i == 0);
 }
 
+/* Whether |d| is a constant times one atom. */
+static bool lone_atom(const moec_module *m, moec_dim d, int64_t *coeff, moec_dim_atom *atom) {
+  if (!moec_dim_known(d) || moec_dim_n_terms(m, d) != 1) return false;
+  moec_dim_term t = moec_dim_get_term(m, d, 0);
+  if (t.n_atoms != 1) return false;
+  *coeff = t.coeff;
+  *atom = moec_dim_get_atom(m, t.atoms[0]);
+  return true;
+}
+
+/* x == y, where it says less than it seems to; false: it does not. */
+static bool print_relation(moec_buf *b, const moec_module *m, moec_dim x, moec_dim y) {
+  int64_t coeff, step;
+  moec_dim_atom a;
+  if (!lone_atom(m, x, &coeff, &a)) return false;
+  bool extreme = coeff == 1 && (a.op == MOEC_DIM_MIN || a.op == MOEC_DIM_MAX);
+  if (extreme && (moec_dim_eq(a.a, y) || moec_dim_eq(a.b, y))) {
+    moec_dim_print(b, m, moec_dim_eq(a.a, y) ? a.b : a.a);
+    moec_buf_puts(b, a.op == MOEC_DIM_MIN ? " >= " : " <= ");
+    moec_dim_print(b, m, y);
+    return true;
+  }
+  if (a.op == MOEC_DIM_FLOORDIV && moec_dim_eq(a.a, y) && moec_dim_is_const(m, a.b, &step) && step == coeff) {
+    bool sum = moec_dim_n_terms(m, y) > 1;
+    if (sum) moec_buf_putc(b, '(');
+    moec_dim_print(b, m, y);
+    moec_buf_printf(b, "%s %% %" PRId64 " == 0", sum ? ")" : "", step);
+    return true;
+  }
+  return false;
+}
+
+void moec_dim_print_equal(moec_buf *b, const moec_module *m, moec_dim x, moec_dim y) {
+  if (print_relation(b, m, x, y) || print_relation(b, m, y, x)) return;
+  moec_dim_print(b, m, x);
+  moec_buf_puts(b, " == ");
+  moec_dim_print(b, m, y);
+}
+
 /* ---- parsing: sum := product {+|- product}; product := unary {*|//|% unary} ------------------ */
 
 enum { MAX_DEPTH = 64 };

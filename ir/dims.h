@@ -51,6 +51,8 @@ moec_dim moec_dim_subst(struct moec_module *m, moec_dim d, const moec_dim *map);
 
 /* "2*batch*seq + 1", "floordiv(seq + 3, 4)", "min(2, seq)". */
 void moec_dim_print(moec_buf *b, const struct moec_module *m, moec_dim d);
+/* That x == y, as one would say it: "seq >= 1" for min(seq, 1) == 1, "seq % 4 == 0" for 4*floordiv(seq, 4) == seq. */
+void moec_dim_print_equal(moec_buf *b, const struct moec_module *m, moec_dim x, moec_dim y);
 /* The same text, and exporters' spellings: a // b, Min(a, b), Max(a, b), unary minus,
  * parentheses, any spacing. */
 moec_status *moec_dim_parse(struct moec_module *m, const char *text, moec_dim *out) MOEC_MUST_USE;

@@ -126,16 +126,12 @@ static moec_status *check_input(const moec_module *m, const moec_graph *g, size_
   return e;
 }
 
-static moec_status *constraint_error(const moec_module *m, const moec_constraint *c, int64_t a,
-                                     int64_t b, const int64_t *symbols) {
+static moec_status *constraint_error(const moec_module *m, const moec_constraint *c, const int64_t *symbols) {
   moec_buf text = {0};
   const char *sep = " with ";
   moec_buf_printf(&text, "node \"%s\": needs ", moec_sym_str(m, c->where));
-  moec_dim_print(&text, m, c->a);
-  moec_buf_puts(&text, " == ");
-  moec_dim_print(&text, m, c->b);
-  moec_buf_printf(&text, " (%s), got %lld and %lld", moec_sym_str(m, c->what), (long long)a,
-                  (long long)b);
+  moec_dim_print_equal(&text, m, c->a, c->b);
+  moec_buf_printf(&text, " (%s), which does not hold", moec_sym_str(m, c->what));
   for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++) {
     if (!has_symbol(m, c->a, i) && !has_symbol(m, c->b, i)) continue;
     moec_buf_printf(&text, "%s%s = %lld", sep, moec_dim_symbol_name(m, i), (long long)symbols[i]);
@@ -152,7 +148,7 @@ static moec_status *check_constraint(const moec_module *m, const moec_constraint
   if (!moec_dim_bound(m, c->a, symbols) || !moec_dim_bound(m, c->b, symbols)) return NULL;
   MOEC_TRY(moec_dim_eval(m, c->a, symbols, &a));
   MOEC_TRY(moec_dim_eval(m, c->b, symbols, &b));
-  return a == b ? NULL : constraint_error(m, c, a, b, symbols);
+  return a == b ? NULL : constraint_error(m, c, symbols);
 }
 
 moec_status *moec_bind_symbols(const moec_module *m, const moec_graph *g, const moec_tensor *inputs,

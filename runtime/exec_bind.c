@@ -92,16 +92,10 @@ static moec_status *check_constraints(const moec_model *m, const moec_rt_binding
     if (x != MOEC_RT_UNKNOWN && x == y) continue;
     char sizes[256];
     moec_rt_sizes_text(m, b->symbols, c->a, c->b, sizes, sizeof sizes);
-    if (x == MOEC_RT_UNKNOWN || y == MOEC_RT_UNKNOWN) {
-      return moec_error(MOEC_INVALID_ARGUMENT,
-                        "node \"%s\": %s: needs %s == %s, which is not known%s",
-                        moec_rt_str(p, c->where), moec_rt_str(p, c->what),
-                        moec_rt_str(p, c->a_text), moec_rt_str(p, c->b_text), sizes);
-    }
-    return moec_error(MOEC_INVALID_ARGUMENT,
-                      "node \"%s\": %s: needs %s == %s, got %" PRId64 " and %" PRId64 "%s",
-                      moec_rt_str(p, c->where), moec_rt_str(p, c->what), moec_rt_str(p, c->a_text),
-                      moec_rt_str(p, c->b_text), x, y, sizes);
+    bool unknown = x == MOEC_RT_UNKNOWN || y == MOEC_RT_UNKNOWN;
+    return moec_error(MOEC_INVALID_ARGUMENT, "node \"%s\": %s: needs %s, which %s%s",
+                      moec_rt_str(p, c->where), moec_rt_str(p, c->what), moec_rt_str(p, c->text),
+                      unknown ? "is not known" : "does not hold", sizes);
   }
   return NULL;
 }

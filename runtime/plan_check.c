@@ -197,8 +197,7 @@ static moec_status *check_constraints(const moec_rt_record *r, uint32_t i) {
   MOEC_TRY(moec_rt_check_index(r, "b", c->b, r->p->n_exprs));
   MOEC_TRY(moec_rt_check_string(r, "where", c->where));
   MOEC_TRY(moec_rt_check_string(r, "what", c->what));
-  MOEC_TRY(moec_rt_check_string(r, "a_text", c->a_text));
-  return moec_rt_check_string(r, "b_text", c->b_text);
+  return moec_rt_check_string(r, "text", c->text);
 }
 
 static moec_status *check_moe_layers(const moec_rt_record *r, uint32_t i) {

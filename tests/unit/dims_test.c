@@ -391,6 +391,29 @@ START_TEST(test_deep_text) {
 }
 END_TEST
 
+/* What a reader is told of two sizes that must be equal. */
+START_TEST(test_relations) {
+  static const struct { const char *x, *y, *want; } cases[] = {
+      {"min(seq, 1)", "1", "seq >= 1"},           {"8", "min(2*seq, 8)", "2*seq >= 8"},
+      {"max(seq, 16)", "16", "seq <= 16"},        {"max(a, b)", "a", "b <= a"},
+      {"4*floordiv(seq, 4)", "seq", "seq % 4 == 0"}, {"seq + 1", "2*floordiv(seq + 1, 2)", "(seq + 1) % 2 == 0"},
+      {"3*floordiv(seq, 4)", "seq", "3*floordiv(seq, 4) == seq"}, {"min(seq, 2)", "1", "min(seq, 2) == 1"},
+      {"a*b", "12", "a*b == 12"},                 {"-min(a, 1)", "1", "-min(a, 1) == 1"},
+  };
+  moec_module *m = moec_module_create();
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    moec_dim x, y;
+    moec_buf b = {0};
+    UNIT_OK(moec_dim_parse(m, cases[i].x, &x));
+    UNIT_OK(moec_dim_parse(m, cases[i].y, &y));
+    moec_dim_print_equal(&b, m, x, y);
+    ck_assert_str_eq(moec_buf_str(&b), cases[i].want);
+    moec_buf_fini(&b);
+  }
+  moec_module_destroy(m);
+}
+END_TEST
+
 START_TEST(test_fresh_symbols) {
   moec_module *m = moec_module_create();
   moec_dim_symbol(m, "dim_1");
@@ -406,4 +429,4 @@ END_TEST
 
 UNIT_MAIN("dims", test_random_expressions, test_random_substitution, test_random_division,
           test_spellings, test_wrong_texts, test_corners, test_limits, test_total_limit,
-          test_deep_text, test_fresh_symbols)
+          test_deep_text, test_relations, test_fresh_symbols)

@@ -118,7 +118,7 @@ static inline plan_builder *sample_build(void) {
   pb_output(b, "z", z);
   PB_ADD(b, constraints,
          (moec_plan_constraint){tokens, pb_expr(b, MOEC_EXPR_MUL, seq, batch), pb_str(b, "n"),
-                                pb_str(b, "w"), pb_str(b, "a"), pb_str(b, "b")});
+                                pb_str(b, "w"), pb_str(b, "a == b")});
   return b;
 }
 
