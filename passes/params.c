@@ -7,7 +7,8 @@
  * A record's pieces say where its bytes lie in the source; loading, saving, gradients and optimizer state
  * share that one bijection, and nothing is copied at run time. A value is absorbed when it is made
  * from parameters alone by transpose, concat and reshapes that add or drop axes of size 1, and
- * when nothing else reads those parameters (else they would exist twice). */
+ * when nothing else reads those parameters (else they would exist twice). A reshape at the end stays: it
+ * costs nothing, and the record keeps the shape by which its source, and its gradient, are known. */
 #include <string.h>
 
 #include "passes/pass.h"
@@ -260,6 +261,10 @@ moec_status *moec_pass_params(moec_module *m, moec_pass_ctx *cx) {
   }
   for (uint32_t n = 1; n < n_nodes; n++) { /* intermediate ones lose their readers and go with compaction */
     if (!node_record[n].i) continue;
+    if (g->nodes[n].op == MOEC_OP_RESHAPE) {
+      a.absorbed[node_record[n].i] = true;
+      continue;
+    }
     moec_attrs_PARAM attrs = {.param = node_record[n]};
     moec_node fresh;
     g->loc = g->nodes[n].loc;
