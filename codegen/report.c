@@ -32,11 +32,15 @@ static json_t *constraints_json(const report *r) {
   return list;
 }
 
-static json_t *value_json(const report *r, const char *name, moec_type t) {
+/* |dflt|: NULL where there is none. */
+static json_t *value_json(const report *r, const char *name, moec_type t, const double *dflt) {
   json_t *o = moec_report_object();
   moec_report_set(o, "name", moec_report_str(name));
   moec_report_set(o, "type", moec_report_type(r, t));
   moec_report_set(o, "bytes", moec_report_size(r, moec_plan_bytes(r->m, t)));
+  char number[32];
+  snprintf(number, sizeof number, "%.17g", dflt ? *dflt : 0);
+  if (dflt) moec_report_set(o, "default", moec_report_str(number));
   return o;
 }
 
@@ -45,10 +49,10 @@ static void add_interface(const report *r, json_t *out) {
   json_t *inputs = moec_report_array(), *outputs = moec_report_array();
   for (size_t i = 0; i < g->n_inputs; i++) {
     const moec_value_info *v = moec_value_get(g, g->inputs[i]);
-    moec_report_add(inputs, value_json(r, moec_sym_str(r->m, v->name), v->type));
+    moec_report_add(inputs, value_json(r, moec_sym_str(r->m, v->name), v->type, v->has_default ? &v->dflt : NULL));
   }
   for (size_t i = 0; i < g->n_outputs; i++)
-    moec_report_add(outputs, value_json(r, moec_sym_str(r->m, g->output_names[i]), moec_value_get(g, g->outputs[i])->type));
+    moec_report_add(outputs, value_json(r, moec_sym_str(r->m, g->output_names[i]), moec_value_get(g, g->outputs[i])->type, NULL));
   moec_report_set(out, "inputs", inputs);
   moec_report_set(out, "outputs", outputs);
 }

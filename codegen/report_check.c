@@ -7,7 +7,7 @@
 typedef enum field_type {
   IS_TEXT, IS_TEXT_OR_NULL, IS_INT, IS_BOOL, IS_REAL, IS_SIZE, IS_SIZE_OR_NULL, IS_TEXTS,
   IS_OBJECT, IS_OBJECT_OR_NULL, IS_LIST,
-  MAY_BE_OBJECT,          /* or absent */
+  MAY_BE_OBJECT, MAY_BE_TEXT, /* or absent */
   IS_FUNCTION, IS_BLOCK,  /* indices */
   MAY_BE_FUNCTION,        /* or absent */
   IS_REGION,              /* of the function at hand; -1: none */
@@ -17,7 +17,7 @@ typedef enum field_type {
 typedef struct field { const char *key; field_type type; const struct field *fields; } field;
 
 #define END {NULL, IS_TEXT, NULL}
-static const field value_fields[] = {{"name", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0}, END};
+static const field value_fields[] = {{"name", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0}, {"default", MAY_BE_TEXT, 0}, END};
 static const field symbol_fields[] = {{"name", IS_TEXT, 0}, {"value", IS_INT, 0}, {"given", IS_BOOL, 0}, END};
 static const field constraint_fields[] = {{"text", IS_TEXT, 0}, {"what", IS_TEXT, 0}, END};
 static const field totals_fields[] = {{"functions", IS_INT, 0}, {"calls", IS_INT, 0}, {"kernels", IS_INT, 0},
@@ -133,6 +133,7 @@ static moec_status *check_value(checker *c, const json_t *v, const field *f) {
     case IS_OBJECT: return check_object(c, v, f->fields);
     case IS_OBJECT_OR_NULL: return json_is_null(v) ? NULL : check_object(c, v, f->fields);
     case MAY_BE_OBJECT: return v ? check_object(c, v, f->fields) : NULL;
+    case MAY_BE_TEXT: return !v || json_is_string(v) ? NULL : wrong("a text");
     case IS_LIST: return check_list(c, v, f->fields);
     case IS_FUNCTION: return in_range(v, 0, c->n_functions) ? NULL : wrong("the number of a function");
     case MAY_BE_FUNCTION: return !v || in_range(v, 0, c->n_functions) ? NULL : wrong("the number of a function");
@@ -147,7 +148,7 @@ static moec_status *check_value(checker *c, const json_t *v, const field *f) {
 static moec_status *check_fields(checker *c, const json_t *o, const field *fields) {
   for (const field *f = fields; f->key; f++) {
     const json_t *v = json_object_get(o, f->key);
-    bool optional = f->type == MAY_BE_OBJECT || f->type == MAY_BE_FUNCTION;
+    bool optional = f->type == MAY_BE_OBJECT || f->type == MAY_BE_TEXT || f->type == MAY_BE_FUNCTION;
     if (!v && !optional) return moec_error(MOEC_INVALID_MODEL, "the field \"%s\" is missing", f->key);
     MOEC_TRY(moec_context(check_value(c, v, f), "%s", f->key));
   }

@@ -13,6 +13,10 @@ static void draw_interface(const json_t *root, const char *key, moec_buf *b) {
     moec_report_clean(b, moec_report_text(v, "name"), 40);
     moec_buf_puts(b, "  ");
     moec_report_clean(b, moec_report_text(v, "type"), 40);
+    if (json_object_get(v, "default")) {
+      moec_buf_puts(b, ", may be left out: ");
+      moec_report_clean(b, moec_report_text(v, "default"), 20);
+    }
     moec_report_end_line(b);
   }
 }

@@ -115,7 +115,7 @@ static moec_status *add_names(moec_import *x, const Onnx__GraphProto *g) {
   }
   note_kinds(x, g->n_input, g->input);
   note_kinds(x, g->n_value_info, g->value_info);
-  return NULL;
+  return moec_read_metadata(x);
 }
 
 moec_status *moec_value_of(moec_import *x, char *name, const char *what, moec_value *out) {

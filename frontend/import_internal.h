@@ -48,6 +48,9 @@ moec_status *moec_inline_function(moec_onnx *n, const Onnx__FunctionProto *f) MO
 
 /* frontend/import.c: the entry of result i, made when it isn't there; NULL when nobody wants it. */
 moec_entry *moec_out_entry(moec_onnx *n, uint32_t i);
+/* frontend/metadata.c: what the model's metadata_props say about names of the graph in x->scope. */
+moec_status *moec_read_metadata(moec_import *x) MOEC_MUST_USE;
+
 /* Types that hold 2^63 elements or more are refused. */
 moec_status *moec_check_countable(moec_module *m, moec_type t) MOEC_MUST_USE;
 

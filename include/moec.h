@@ -88,6 +88,8 @@ typedef struct moec_description {
   uint32_t rank;
   const char *dims[MOEC_MAX_DIMS]; /* "64", "batch", "2*seq + 1" */
   int trainable, expert;           /* parameters: 1 if so */
+  int has_default;                 /* inputs: 1 if it may be left out, */
+  double default_value;            /* each of its elements is this then */
 } moec_description;
 
 /* How many entries |list| has. Never fails. */
@@ -123,7 +125,8 @@ moec_status *moec_symbol(const moec_model *m, uint32_t i, const char **name, int
  * Errors: MOEC_INVALID_ARGUMENT, naming the node that needs another size; MOEC_OUT_OF_MEMORY. */
 moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names,
                              const int64_t *values);
-/* The same from the shapes of all inputs, in order: only dtype, rank and dims are read. */
+/* The same from the shapes of all inputs, in order: only dtype, rank and dims are read. An input
+ * with a default may be left out: dtype 0. */
 moec_status *moec_bind_shapes(moec_model *m, const moec_view *inputs);
 
 /* The dims of input or output |i| for the sizes bound; data is NULL. Errors:
@@ -139,9 +142,12 @@ moec_status *moec_shape(const moec_model *m, moec_list list, uint32_t i, moec_vi
  * dtype, rank, alignment; MOEC_OUT_OF_MEMORY. */
 moec_status *moec_input_borrow(moec_model *m, uint32_t i, const moec_view *view);
 moec_status *moec_input_copy(moec_model *m, uint32_t i, const moec_view *view);
+/* Leaves input |i| out of the next steps: its default fills it, in the sizes that the other inputs
+ * give. So it is at first. Error: MOEC_INVALID_ARGUMENT: index, or an input without a default. */
+moec_status *moec_input_omit(moec_model *m, uint32_t i);
 
-/* One step: computes all outputs from the inputs. Error: MOEC_INVALID_ARGUMENT: an input is
- * missing, shapes disagree, or a value makes an index point outside ('node "X": an index is out of
+/* One step: computes all outputs from the inputs. Error: MOEC_INVALID_ARGUMENT: an input
+ * without a default is missing, shapes disagree, or a value makes an index point outside ('node "X": an index is out of
  * range'); outputs are then not valid. */
 moec_status *moec_forward(moec_model *m);
 

@@ -10,7 +10,7 @@ static void drop_uses(moec_graph *g) {
 
 moec_value moec_new_value(moec_graph *g, moec_type t, moec_node def, uint32_t slot) {
   moec_value v = {(uint32_t)g->n_values};
-  MOEC_PUSH(g->m->arena, g->values, g->n_values, g->cap_values, ((moec_value_info){t, def, slot, {0}}));
+  MOEC_PUSH(g->m->arena, g->values, g->n_values, g->cap_values, ((moec_value_info){.type = t, .def = def, .slot = slot}));
   return v;
 }
 

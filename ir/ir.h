@@ -227,6 +227,8 @@ typedef struct moec_value_info {
   moec_node def;           /* {0}: a function input */
   uint32_t slot;           /* which output of def, or which input of the function */
   moec_sym name;           /* source name, may be "" */
+  bool has_default;        /* an input of main that may be left out: */
+  double dflt;             /* each of its elements is this then; exact in the value's dtype */
 } moec_value_info;
 
 struct moec_graph {

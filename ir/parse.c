@@ -291,7 +291,10 @@ static void read_inputs(moec_lexer *l, moec_graph *g) {
     const char *name = moec_lex_string(l);
     moec_lex_expect(l, ":");
     moec_type t = moec_lex_type(l);
-    if (!l->error) moec_add_input(g, name, t);
+    if (l->error) return;
+    moec_value_info *v = moec_value_get(g, moec_add_input(g, name, t));
+    v->has_default = moec_lex_take(l, "=");
+    if (v->has_default) v->dflt = moec_lex_float(l);
   }
 }
 

@@ -175,6 +175,7 @@ void moec_print_fn(moec_buf *b, const moec_graph *g) {
     print_string(b, moec_sym_str(g->m, g->values[v.i].name));
     moec_buf_puts(b, " : ");
     moec_type_print(b, g->m, g->values[v.i].type);
+    if (g->values[v.i].has_default) moec_buf_puts(b, " = "), print_float(b, g->values[v.i].dflt);
   }
   moec_buf_puts(b, ") -> (");
   for (size_t i = 0; i < g->n_outputs; i++) {

@@ -17,13 +17,28 @@ static moec_status *check_type(const moec_module *m, moec_type t) {
   return NULL;
 }
 
+/* A default must be a value of the type. */
+static moec_status *check_default(const moec_graph *g, const moec_value_info *v) {
+  uint64_t bytes = 0;
+  moec_dtype t = moec_type_get(g->m, v->type).dtype;
+  if (!v->has_default) return NULL;
+  moec_store_f64(t, &bytes, 0, v->dflt);
+  if (moec_load_f64(t, &bytes, 0) != v->dflt) return BROKEN("its default %g is no %s", v->dflt, moec_dtype_get(t)->text);
+  return NULL;
+}
+
+static moec_status *check_input(const moec_graph *g, const moec_value_info *v) {
+  MOEC_TRY(check_type(g->m, v->type));
+  return check_default(g, v);
+}
+
 static moec_status *check_tables(const moec_graph *g) {
   if (g->n_values < 1 || g->n_nodes < 1) return BROKEN("value 0 and node 0 are missing");
   for (size_t i = 0; i < g->n_inputs; i++) {
     moec_value v = g->inputs[i];
     if (v.i == 0 || v.i >= g->n_values || g->values[v.i].def.i || g->values[v.i].slot != i)
       return BROKEN("input %zu is no input value", i);
-    MOEC_TRY(moec_context(check_type(g->m, g->values[v.i].type), "input %zu \"%s\"", i, moec_sym_str(g->m, g->values[v.i].name)));
+    MOEC_TRY(moec_context(check_input(g, &g->values[v.i]), "input %zu \"%s\"", i, moec_sym_str(g->m, g->values[v.i].name)));
   }
   for (size_t i = 0; i < g->n_outputs; i++)
     if (g->outputs[i].i == 0 || g->outputs[i].i >= g->n_values)

@@ -53,6 +53,10 @@ moec_wv moec_l_vector(moec_llm *m, const char *name, moec_ck_init init, moec_dty
   return moec_l_weight(m, name, NULL, init, t, 1, &n);
 }
 
+void moec_l_untrained(moec_llm *m, const char *name) {
+  moec_w_metadata(m->w, moec_arena_printf(m->arena, "moec.trainable.%s.%s", m->at, name), "0");
+}
+
 /* ---- small ones ------------------------------------------------------------------------------- */
 
 moec_wv moec_l_cast(moec_llm *m, moec_wv x, moec_dtype from, moec_dtype to) {

@@ -43,6 +43,8 @@ moec_wv moec_l_weight(moec_llm *m, const char *name, const char *stored, moec_ck
                       const int64_t *dims);
 /* A matrix of the module with an axis of size 1 in front: one expert of many. */
 moec_wv moec_l_piece(moec_llm *m, const char *name, const char *stored, const int64_t dims[2]);
+/* The weight |name| of the module is a buffer: training must leave it alone. */
+void moec_l_untrained(moec_llm *m, const char *name);
 moec_wv moec_l_vector(moec_llm *m, const char *name, moec_ck_init init, moec_dtype t, int64_t n);
 
 /* ---- the frame of every model ----------------------------------------------------------------- */

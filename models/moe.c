@@ -199,6 +199,7 @@ moec_wv moec_l_moe(moec_llm *m, moec_wv x, const moec_moe *s) {
   given[ROUTER] = moec_l_weight(m, s->gate, NULL, MOEC_CK_NORMAL, s->wide_router ? MOEC_F32 : m->dtype, 2, router);
   if (s->bias) given[ROUTER_BIAS] = moec_l_vector(m, s->router_bias, MOEC_CK_ZEROS, m->dtype, s->experts);
   if (s->choice_bias) given[CHOICE_BIAS] = moec_l_vector(m, "gate.e_score_correction_bias", MOEC_CK_ZEROS, MOEC_F32, s->experts);
+  if (s->choice_bias) moec_l_untrained(m, "gate.e_score_correction_bias");
   expert_weights(m, s, given);
   for (int i = 0; i < N_OPERANDS; i++)
     if (given[i].name) names[n] = operand_names[i], in[n++] = given[i];

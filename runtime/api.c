@@ -143,6 +143,7 @@ void moec_close(moec_model *m) {
   for (uint32_t i = 0; m->dim_text && i < m->plan.n_exprs; i++) moec_rt_free(mem, m->dim_text[i]);
   for (uint32_t i = 0; m->inputs && i < m->n_ins; i++) {
     moec_rt_arena_fini(mem, &m->inputs[i].copy);
+    moec_rt_arena_fini(mem, &m->inputs[i].fill);
   }
   for (uint32_t i = 0; i < m->n_bindings; i++) moec_rt_free(mem, m->bindings[i]);
   moec_rt_arena *const arenas[] = {&m->load, &m->bind, &m->step, &m->scratch, &m->shared};

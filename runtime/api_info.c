@@ -44,6 +44,11 @@ moec_status *moec_describe(const moec_model *m, moec_list list, uint32_t i, moec
   out->dtype_name = moec_dtype_get((moec_dtype)t->dtype)->text;
   out->rank = t->rank;
   for (uint32_t a = 0; a < t->rank; a++) out->dims[a] = m->dim_text[p->pool[t->dims + a]];
+  if (list == MOEC_INPUTS) {
+    const moec_plan_io *io = &p->inputs[moec_rt_io_first(&m->ins[i])];
+    out->has_default = io->has_default != 0;
+    out->default_value = io->dflt;
+  }
   if (list == MOEC_PARAMETERS) {
     out->trainable = p->params[i].trainable != 0;
     out->expert = p->params[i].group == 1;

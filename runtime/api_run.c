@@ -78,7 +78,9 @@ static moec_status *to_tensor(const moec_view *v, const char *name, moec_tensor 
 
 moec_status *moec_bind_shapes(moec_model *m, const moec_view *inputs) {
   for (uint32_t i = 0; i < m->n_ins; i++) {
+    m->shapes[i] = (moec_tensor){0};
     if (m->ins[i].at[MOEC_AT_STEP] == MOEC_NONE) continue;
+    if (m->plan.inputs[m->ins[i].at[MOEC_AT_STEP]].has_default && inputs[i].dtype == MOEC_DTYPE_NONE) continue;
     MOEC_TRY(to_tensor(&inputs[i], m->ins[i].name, &m->shapes[i]));
   }
   return bind_tensors(m, MOEC_AT_STEP, m->shapes);
@@ -118,6 +120,14 @@ static moec_status *check_input(const moec_model *m, uint32_t i, const moec_view
   return NULL;
 }
 
+moec_status *moec_input_omit(moec_model *m, uint32_t i) {
+  MOEC_TRY(check_index("input", i, m->n_ins));
+  const moec_plan_io *io = &m->plan.inputs[moec_rt_io_first(&m->ins[i])];
+  if (!io->has_default) return wrong("input \"%s\": it has no default", m->ins[i].name);
+  m->inputs[i].view = (moec_tensor){0};
+  return NULL;
+}
+
 moec_status *moec_input_borrow(moec_model *m, uint32_t i, const moec_view *view) {
   moec_tensor t;
   MOEC_TRY(check_input(m, i, view, &t));
@@ -150,7 +160,7 @@ static bool sizes_fit(const moec_model *m, moec_schedule program) {
     moec_tensor want;
     const moec_tensor *got = &m->inputs[k].view;
     uint32_t i = m->ins[k].at[program];
-    if (i == MOEC_NONE) continue;
+    if (i == MOEC_NONE || (got->dtype == MOEC_DTYPE_NONE && m->plan.inputs[i].has_default)) continue;
     moec_rt_tensor_view(m, m->bound, m->plan.inputs[i].tensor, &want);
     if (got->dtype != want.dtype || !moec_rt_same_shape(got, &want)) return false;
   }
@@ -164,6 +174,23 @@ static moec_status *bind_inputs(moec_model *m, moec_schedule program) {
   return bind_tensors(m, program, m->shapes);
 }
 
+/* Where the data of input |k| is, which is |i| of the plan. A default fills room that grows with the sizes and
+ * keeps its content. */
+static moec_status *input_data(moec_model *m, uint32_t k, uint32_t i, void **out) {
+  moec_rt_input *in = &m->inputs[k];
+  moec_tensor t;
+  *out = in->view.data;
+  if (in->view.dtype != MOEC_DTYPE_NONE) return NULL;
+  moec_rt_tensor_view(m, m->bound, m->plan.inputs[i].tensor, &t);
+  size_t bytes = moec_tensor_bytes(&t), n = (size_t)moec_tensor_numel(&t);
+  bool full = in->fill.data && in->fill.size >= bytes;
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &in->fill, bytes, "input"));
+  for (size_t e = 0; !full && e < n; e++)
+    moec_store_f64(t.dtype, in->fill.data, e, m->plan.inputs[i].dflt);
+  *out = in->fill.data;
+  return NULL;
+}
+
 moec_status *moec_rt_run_program(moec_model *m, moec_schedule program) {
   uint64_t before = m->memory.allocations;
   const moec_rt_plan *p = &m->plan;
@@ -171,7 +198,7 @@ moec_status *moec_rt_run_program(moec_model *m, moec_schedule program) {
   MOEC_TRY(bind_inputs(m, program));
   for (uint32_t k = 0; k < m->n_ins; k++) {
     uint32_t i = m->ins[k].at[program];
-    if (i != MOEC_NONE) m->buffers[p->tensors[p->inputs[i].tensor].buffer] = m->inputs[k].view.data;
+    if (i != MOEC_NONE) MOEC_TRY(input_data(m, k, i, &m->buffers[p->tensors[p->inputs[i].tensor].buffer]));
   }
   MOEC_TRY(moec_rt_run_schedule(m, program, m->bound));
   moec_rt_placement *x = &m->bound->of[program];

@@ -17,7 +17,9 @@ static moec_status *print_list(const moec_model *m, moec_list list, const char *
     MOEC_TRY(moec_describe(m, list, i, &d));
     printf("  %s %s[", d.name, d.dtype_name);
     for (uint32_t a = 0; a < d.rank; a++) printf("%s%s", a ? ", " : "", d.dims[a]);
-    puts("]");
+    putchar(']');
+    if (d.has_default) printf(", %g where it is left out", d.default_value);
+    putchar('\n');
   }
   return NULL;
 }

@@ -90,6 +90,7 @@ static moec_status *read_inputs(run *r) {
     moec_description d;
     if (r->tensors[i].dtype != MOEC_DTYPE_NONE) continue;
     MOEC_TRY(moec_describe(r->m, MOEC_INPUTS, i, &d));
+    if (d.has_default) continue;
     return wrong("input \"%s\": expected --input %s=FILE.npy, got none", d.name, d.name);
   }
   return NULL;

@@ -22,8 +22,10 @@ static moec_status *check_shared(const moec_rt_plan *p, const moec_rt_record *r,
   for (uint32_t s = 0; s < MOEC_SCHEDULE_COUNT; s++) {
     if (x->at[s] == MOEC_NONE) continue;
     const moec_plan_tensor *o = &p->tensors[ios[x->at[s]].tensor];
-    if (o->dtype == t->dtype && o->rank == t->rank) continue;
-    return moec_rt_bad(r, "'%s': expected the type and rank it has in another program", x->name);
+    if (o->dtype != t->dtype || o->rank != t->rank)
+      return moec_rt_bad(r, "'%s': expected the type and rank it has in another program", x->name);
+    if (ios[x->at[s]].has_default != ios[i].has_default || ios[x->at[s]].dflt != ios[i].dflt)
+      return moec_rt_bad(r, "'%s': expected the default it has in another program", x->name);
   }
   return NULL;
 }

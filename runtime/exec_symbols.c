@@ -1,5 +1,6 @@
 /* Sizes from the shapes of inputs: dims that are a symbol first, then those linear in one
- * symbol that is still open; every other dim is only compared. */
+ * symbol that is still open; every other dim is only compared. An input that has a default and
+ * is left out (dtype NONE, rank 0) tells nothing. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,6 +50,7 @@ const char *moec_rt_sizes_text(const moec_model *m, const int64_t *symbols, moec
 static moec_status *check_type(const moec_rt_plan *p, uint32_t i, const moec_tensor *got) {
   const moec_plan_tensor *t = &p->tensors[p->inputs[i].tensor];
   if (got->dtype == MOEC_DTYPE_NONE) {
+    if (p->inputs[i].has_default) return NULL;
     return moec_error(MOEC_INVALID_ARGUMENT, "input \"%s\" is missing", input_name(p, i));
   }
   if ((uint32_t)got->dtype != t->dtype || got->rank != t->rank) {
@@ -93,12 +95,14 @@ static moec_status *solve_pass(moec_model *m, moec_schedule program, const moec_
   return NULL;
 }
 
+/* An input that is left out has the sizes that the others tell. */
 static moec_status *check_dims(moec_model *m, uint32_t i, const moec_tensor *got,
                                const int64_t *symbols) {
   const moec_rt_plan *p = &m->plan;
-  for (uint32_t a = 0; a < got->rank; a++) {
+  bool left_out = got->dtype == MOEC_DTYPE_NONE;
+  for (uint32_t a = 0; a < p->tensors[p->inputs[i].tensor].rank; a++) {
     moec_expr_ref e = dim_of(p, p->inputs[i].tensor, a);
-    if (m->values[e] == got->dims[a]) continue;
+    if (left_out ? m->values[e] != MOEC_RT_UNKNOWN : m->values[e] == got->dims[a]) continue;
     char text[MOEC_RT_EXPR_TEXT], sizes[256];
     moec_rt_expr_text(p, e, text, sizeof text);
     if (m->values[e] == MOEC_RT_UNKNOWN) {

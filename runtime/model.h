@@ -40,6 +40,7 @@ typedef struct moec_rt_io {
 typedef struct moec_rt_input {
   moec_tensor view; /* dtype NONE: not set */
   moec_rt_arena copy;
+  moec_rt_arena fill; /* the input's default, as often as any step needed it */
 } moec_rt_input;
 
 enum { MOEC_RT_MAX_BINDINGS = 64 }; /* the least recently used one goes */

@@ -185,7 +185,15 @@ static bool fits_input(uint32_t kind) { return kind == MOEC_BUFFER_INPUT; }
 static bool fits_output(uint32_t kind) { return kind != MOEC_BUFFER_STEP; } /* it must last */
 
 static moec_status *check_inputs(const moec_rt_record *r, uint32_t i) {
-  return check_io(r, &r->p->inputs[i], fits_input);
+  const moec_plan_io *io = &r->p->inputs[i];
+  uint64_t bytes = 0;
+  MOEC_TRY(check_io(r, io, fits_input));
+  MOEC_TRY(moec_rt_check_index(r, "has_default", io->has_default, 2));
+  moec_dtype t = (moec_dtype)r->p->tensors[io->tensor].dtype;
+  moec_store_f64(t, &bytes, 0, io->dflt);
+  if (!io->has_default || moec_load_f64(t, &bytes, 0) == io->dflt) return NULL;
+  return moec_rt_bad(r, "default: expected a value of type %s, got %g", moec_dtype_get(t)->text,
+                     io->dflt);
 }
 static moec_status *check_outputs(const moec_rt_record *r, uint32_t i) {
   return check_io(r, &r->p->outputs[i], fits_output);

@@ -1,5 +1,7 @@
 /* Checkpoints of seven families: import, compile, run, and compare with what transformers computed from the same
- * files (tests/data); with a padded attention_mask too. */
+ * files (tests/data); with a padded attention_mask too. Parameters are what transformers trains, by its names. */
+#include "base/tensor.h"
+#include "include/moec.h"
 #include "models/models.h"
 #include "tests/support/routes.h"
 
@@ -34,19 +36,51 @@ static char *compile(const char *family) {
   return dir;
 }
 
-/* Runs the executable on the golden tokens; |mask| NULL: all ones. */
+/* Runs the executable on the golden tokens; |mask| NULL: left out, so all ones. */
 static void run(const char *family, const char *dir, const moec_safetensors *golden, const moec_tensor *mask, moec_tensor *logits) {
-  char path[256];
-  moec_tensor ones;
-  const moec_tensor *ids = golden_tensor(golden, "input_ids");
-  UNIT_OK(moec_tensor_init(&ones, MOEC_I64, 2, ids->dims));
-  for (int64_t i = 0; i < moec_tensor_numel(&ones); i++) ((int64_t *)ones.data)[i] = 1;
-  UNIT_OK(moec_npy_write(unit_path(path, dir, "ids.npy"), ids));
-  UNIT_OK(moec_npy_write(unit_path(path, dir, "mask.npy"), mask ? mask : &ones));
-  RUN_OK(dir, "MOEC_WEIGHTS=tests/data/%s %s/exe run --input input_ids=%s/ids.npy --input attention_mask=%s/mask.npy "
-              "--output logits=%s/logits.npy --routes-out %s/routes.safetensors", family, dir, dir, dir, dir, dir);
+  char path[256], more[512] = "";
+  UNIT_OK(moec_npy_write(unit_path(path, dir, "ids.npy"), golden_tensor(golden, "input_ids")));
+  if (mask) UNIT_OK(moec_npy_write(unit_path(path, dir, "mask.npy"), mask));
+  if (mask) snprintf(more, sizeof more, "--input attention_mask=%s/mask.npy", dir);
+  RUN_OK(dir, "MOEC_WEIGHTS=tests/data/%s %s/exe run --input input_ids=%s/ids.npy %s --output logits=%s/logits.npy "
+              "--routes-out %s/routes.safetensors", family, dir, dir, more, dir, dir);
   UNIT_OK(moec_npy_read(unit_path(path, dir, "logits.npy"), logits));
-  moec_tensor_fini(&ones);
+}
+
+/* Parameter |d| has a gradient in the golden file, of its shape, exactly if it is trainable. */
+static void check_parameter(const char *family, const moec_safetensors *golden, const moec_description *d) {
+  char key[256], size[32];
+  snprintf(key, sizeof key, "grad.%s", d->name);
+  const moec_st_entry *e = moec_safetensors_find(golden, key);
+  if (!e != !d->trainable) ck_abort_msg("%s: %s: trainable is %d", family, d->name, d->trainable);
+  if (!e) return;
+  if (e->tensor.rank != d->rank) ck_abort_msg("%s: %s: expected rank %u, got %u", family, d->name, e->tensor.rank, d->rank);
+  for (uint32_t a = 0; a < d->rank; a++) {
+    snprintf(size, sizeof size, "%lld", (long long)e->tensor.dims[a]);
+    if (strcmp(size, d->dims[a]) != 0) ck_abort_msg("%s: %s: axis %u: expected %s, got %s", family, d->name, a, size, d->dims[a]);
+  }
+}
+
+/* Gradients are keyed by the names and shapes of parameters: those of transformers' named_parameters(). */
+static void check_parameters(const char *family, const char *dir, const moec_safetensors *golden) {
+  char exe[256], weights[256];
+  moec_model *m;
+  uint32_t trainable = 0, gradients = 0;
+  snprintf(weights, sizeof weights, "tests/data/%s", family);
+  UNIT_OK(moec_open(unit_path(exe, dir, "exe"), &(moec_options){.weights_dir = weights}, &m));
+  for (uint32_t i = 0; i < moec_count(m, MOEC_PARAMETERS); i++) {
+    moec_description d;
+    UNIT_OK(moec_describe(m, MOEC_PARAMETERS, i, &d));
+    check_parameter(family, golden, &d);
+    trainable += d.trainable != 0;
+  }
+  for (size_t i = 0; i < moec_safetensors_count(golden); i++) {
+    const char *key = moec_safetensors_at(golden, i)->name;
+    gradients += strncmp(key, "grad.", 5) == 0 && strcmp(key, "grad.inputs_embeds") != 0;
+  }
+  ck_assert_uint_gt(gradients, 0);
+  ck_assert_uint_eq(trainable, gradients); /* names are unique: none is missing */
+  moec_close(m);
 }
 
 START_TEST(logits_and_routes_of_checkpoints) {
@@ -54,6 +88,7 @@ START_TEST(logits_and_routes_of_checkpoints) {
   char *dir = compile(family);
   moec_safetensors *golden = open_golden(family);
   moec_tensor logits;
+  check_parameters(family, dir, golden);
   run(family, dir, golden, NULL, &logits);
   double error = max_abs_diff(&logits, golden_tensor(golden, "logits"));
   printf("%s: logits off by %.3g\n", family, error);

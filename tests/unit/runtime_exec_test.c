@@ -259,6 +259,62 @@ START_TEST(test_binding_errors) {
 }
 END_TEST
 
+/* One step without the input "index": all of it is 2. */
+static void step_without_index(moec_model *m, io *t, int64_t batch, int64_t seq) {
+  moec_view z;
+  set(t, batch, seq);
+  UNIT_OK(moec_input_borrow(m, 0, &t->vx));
+  UNIT_OK(moec_forward(m));
+  UNIT_OK(moec_output(m, 1, &z));
+  ck_assert_int_eq(z.dims[0], 2 * seq + 1);
+  for (int64_t i = 0; i < 2 * seq + 1; i++) UNIT_TRUE(((float *)z.data)[i] == 2 * weights[2]);
+}
+
+START_TEST(test_defaults_fill_inputs_that_are_left_out) {
+  uint8_t *file;
+  plan_builder *b = build(-1);
+  b->inputs[1].has_default = 1, b->inputs[1].dflt = 2;
+  moec_model *m = open_plan(b, 2, &file);
+  moec_description d;
+  moec_counters c;
+  static io t;
+  UNIT_OK(moec_describe(m, MOEC_INPUTS, 1, &d));
+  UNIT_TRUE(d.has_default && d.default_value == 2);
+  UNIT_OK(moec_describe(m, MOEC_INPUTS, 0, &d));
+  UNIT_TRUE(!d.has_default);
+  UNIT_FAILS(moec_forward(m), MOEC_INVALID_ARGUMENT, "input \"x\" is missing");
+  UNIT_FAILS(moec_input_omit(m, 0), MOEC_INVALID_ARGUMENT, "input \"x\": it has no default");
+  step_without_index(m, &t, 2, 6);
+  step_without_index(m, &t, 2, 20);
+  step_without_index(m, &t, 2, 6);
+  step_without_index(m, &t, 3, 0);
+  step(m, &t, 2, 6); /* given: it counts */
+  UNIT_OK(moec_input_omit(m, 1));
+  step_without_index(m, &t, 2, 6);
+  moec_counters_get(m, &c);
+  ck_assert_uint_eq(c.allocations_after_first, 0);
+  moec_view views[2] = {t.vx, {0}};
+  UNIT_OK(moec_bind_shapes(m, views));
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+/* What is left out tells no sizes. */
+START_TEST(test_sizes_of_defaults_come_from_other_inputs) {
+  uint8_t *file;
+  plan_builder *b = build(-1);
+  b->inputs[0].has_default = 1;
+  moec_model *m = open_plan(b, 1, &file);
+  static io t;
+  set(&t, 2, 6);
+  UNIT_OK(moec_input_borrow(m, 1, &t.vi));
+  UNIT_FAILS(moec_forward(m), MOEC_INVALID_ARGUMENT, "input \"x\": axis 0: the inputs' shapes do not tell what batch is");
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
 START_TEST(test_fault_fails_the_step) {
   uint8_t *file;
   moec_model *m = open_plan(build(-1), 2, &file);
@@ -338,6 +394,8 @@ int main(void) {
   const TTest *const tests[] = {test_schedules_and_counters,
                                 test_descriptions,
                                 test_binding_errors,
+                                test_defaults_fill_inputs_that_are_left_out,
+                                test_sizes_of_defaults_come_from_other_inputs,
                                 test_fault_fails_the_step,
                                 test_many_sizes_and_two_models,
                                 test_kernel_errors};

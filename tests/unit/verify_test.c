@@ -10,6 +10,10 @@
 #define BODY "fn @\"body\"(%1 \"\" : i64[], %2 \"\" : bool[]) -> (%2 \"\") {\n}\n"
 
 static const struct { const char *text, *message; } broken[] = {
+    /* defaults */
+    {MAIN("%1 \"x\" : i64[n] = 0.5", "", ""), "input 0 \"x\": its default 0.5 is no i64"},
+    {MAIN("%1 \"x\" : f32[n] = nan", "", ""), "its default nan is no f32"},
+    {MAIN("%1 \"x\" : bool[n] = 2", "", ""), "its default 2 is no bool"},
     /* types and arities */
     {MAIN("%1 \"x\" : none[]", "", ""), "function @\"main\": input 0 \"x\": it has no type"},
     {MAIN("%1 \"x\" : f32[?]", "", ""), "the size of axis 0 is unknown"},
