@@ -1,8 +1,9 @@
 /* Rules on attention: its mask, seen for what it is.
  *
- *     select(c, 0, -3.4e38), added   where c holds for the key at the query's own position: c, as a bool mask
+ *     select(c, 0, -3.4e38), added   where c holds for the key at the query's own position, or a sink stands beside
+ *                                    the keys: c, as a bool mask
  *     j <= i + T - S                 the attribute causal, and no mask
- *     and(j <= i + T - S, rest)      causal, and rest
+ *     and(j <= i + T - S, rest)      causal, and rest; the condition may lie deeper
  *
  * Positions are index ramps (simplify_affine.h) along the key axis and the query axis of the mask [B|1, H|1, S, T]. Kernels
  * skip what causal hides; a mask they have to look at. */
@@ -19,16 +20,20 @@ typedef struct condition {
 
 enum { QUERY = 2, KEY = 3 };
 
-static condition see_through(moec_simplifier *s, moec_value mask) {
-  condition c = {.core = mask, .rank = moec_ty(s->g, mask).rank};
+static condition see_through_from(moec_simplifier *s, condition c) {
   moec_view v;
-  for (uint32_t i = 0; i < c.rank; i++) c.map[i] = (int64_t)i;
   while (moec_s_view(s->g, c.core, &v)) {
     for (uint32_t i = 0; i < v.rank; i++) v.map[i] = c.map[v.map[i]];
     c.core = v.source, c.rank = v.rank;
     for (uint32_t i = 0; i < v.rank; i++) c.map[i] = v.map[i];
   }
   return c;
+}
+
+static condition see_through(moec_simplifier *s, moec_value mask) {
+  condition c = {.core = mask, .rank = moec_ty(s->g, mask).rank};
+  for (uint32_t i = 0; i < c.rank; i++) c.map[i] = (int64_t)i;
+  return see_through_from(s, c);
 }
 
 /* For comparison |v| of core |c|: whether it is "key <= query + T - S + *slack", all of it. */
@@ -80,7 +85,8 @@ static moec_value with_mask(moec_simplifier *s, moec_node n, moec_value mask, bo
   return moec_b_op(&s->b, MOEC_OP_ATTENTION, &a, n_in, in, 1);
 }
 
-/* Added to finite scores of which one in each row stays, -1e30 or less leaves a probability of exactly 0. */
+/* Added to finite scores of which one in each row stays (the sink is one), -1e30 or less leaves a probability of
+ * exactly 0. */
 static moec_value additive_mask(moec_simplifier *s, moec_node n) {
   moec_value mask = mask_of(s, n);
   double low;
@@ -90,25 +96,34 @@ static moec_value additive_mask(moec_simplifier *s, moec_node n) {
   if (moec_op_of(s->g, sel) != MOEC_OP_SELECT || !moec_s_is(s->g, moec_in(s->g, sel, 1), 0)) return NO;
   if (!moec_s_fill_float(s->g, moec_in(s->g, sel, 2), &low) || !(low <= -1e30)) return NO;
   moec_dim shift = shift_of(s, n);
-  if (!moec_dim_is_nonneg(s->m, shift) || !shows_diagonal(s, &c, moec_in(s->g, sel, 0), shift, 8)) return NO;
+  bool sink = moec_in(s->g, n, 4).i != 0;
+  if (!sink && (!moec_dim_is_nonneg(s->m, shift) || !shows_diagonal(s, &c, moec_in(s->g, sel, 0), shift, 8))) return NO;
   moec_type_info t = moec_ty(s->g, mask);
   return with_mask(s, n, moec_s_broadcast(s, moec_in(s->g, sel, 0), t.rank, t.dims, c.map), false);
 }
 
-static moec_value causal_mask(moec_simplifier *s, moec_node n) {
-  moec_value mask = mask_of(s, n);
+/* Whether |c| is "key <= query + T - S", maybe and'ed with others: these as *rest, broadcast to the mask's type |t|. */
+static bool split_causal(moec_simplifier *s, condition c, moec_dim shift, moec_type_info t, int depth, moec_value *rest) {
   moec_dim slack;
-  if (!mask.i || moec_ty(s->g, mask).dtype != MOEC_BOOL) return NO;
-  condition c = see_through(s, mask);
-  if (read_bound(s, &c, c.core, shift_of(s, n), &slack) && moec_dim_is(s->m, slack, 0)) return with_mask(s, n, NO, true);
   moec_node both = moec_def(s->g, c.core);
-  if (moec_op_of(s->g, both) != MOEC_OP_AND) return NO;
-  moec_type_info t = moec_ty(s->g, mask);
+  if (read_bound(s, &c, c.core, shift, &slack) && moec_dim_is(s->m, slack, 0)) return true;
+  if (depth == 0 || moec_op_of(s->g, both) != MOEC_OP_AND) return false;
   for (uint32_t k = 0; k < 2; k++) {
-    if (!read_bound(s, &c, moec_in(s->g, both, k), shift_of(s, n), &slack) || !moec_dim_is(s->m, slack, 0)) continue;
-    return with_mask(s, n, moec_s_broadcast(s, moec_in(s->g, both, 1 - k), t.rank, t.dims, c.map), true);
+    condition part = c;
+    part.core = moec_in(s->g, both, k);
+    if (!split_causal(s, see_through_from(s, part), shift, t, depth - 1, rest)) continue;
+    moec_value other = moec_s_broadcast(s, moec_in(s->g, both, 1 - k), t.rank, t.dims, c.map);
+    *rest = rest->i ? moec_b_binary(&s->b, MOEC_OP_AND, *rest, other) : other;
+    return true;
   }
-  return NO;
+  return false;
+}
+
+static moec_value causal_mask(moec_simplifier *s, moec_node n) {
+  moec_value mask = mask_of(s, n), rest = NO;
+  if (!mask.i || moec_ty(s->g, mask).dtype != MOEC_BOOL) return NO;
+  moec_type_info t = moec_ty(s->g, mask);
+  return split_causal(s, see_through(s, mask), shift_of(s, n), t, 8, &rest) ? with_mask(s, n, rest, true) : NO;
 }
 
 /* A mask that hides nothing. */
