@@ -175,7 +175,7 @@ void moec_rt_gemm_run(const moec_rt_gemm *g, void *scratch) {
     int64_t step = g->y_rows * (int64_t)moec_dtype_get(g->y_dtype)->bytes;
     for (int64_t i = 0; i < g->m && !g->accumulate; i++) memset((uint8_t *)g->y + i * step, 0, row);
   } else if (all(g, MOEC_F32)) {
-    run_f32(g);
+    if (!moec_rt_gemm_rows(g)) run_f32(g);
   } else if (all(g, MOEC_F64)) {
     run_f64(g);
   } else if (moec_dtype_is_float(g->y_dtype)) {

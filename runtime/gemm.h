@@ -25,6 +25,9 @@ uint64_t moec_rt_gemm_scratch(moec_dtype a, moec_dtype b, moec_dtype y);
 /* Whether the library can walk |x|, a [rows, cols] matrix: one stride is 1 or its axis has size 1,
  * the other is at least the contiguous axis, everything fits 32 bits. */
 bool moec_rt_matrix_fits(const moec_rt_matrix *x, int64_t rows, int64_t cols);
+/* The product, if it is one of f32 rows with a matrix stored by columns (b.rows == 1) and this processor has the
+ * vectors; else nothing and false. All operands are f32. */
+bool moec_rt_gemm_rows(const moec_rt_gemm *g);
 /* Floats accumulate in at least f32, integers wrap. */
 void moec_rt_gemm_run(const moec_rt_gemm *g, void *scratch);
 

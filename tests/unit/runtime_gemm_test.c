@@ -72,7 +72,7 @@ static void check(const shape *s) {
 START_TEST(test_shapes_strides_and_accumulation) {
   static const int64_t sizes[][3] = {{1, 1, 1},       {1, 7, 5},    {5, 1, 9},    {3, 4, 1},
                                      {2, 3, 4},       {17, 33, 65}, {1, 300, 40}, {300, 1, 40},
-                                     {130, 200, 150}, {4, 5, 0}};
+                                     {130, 200, 150}, {41, 395, 521}, {9, 13, 259}, {4, 5, 0}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     for (int flags = 0; flags < 16; flags++) {
       shape s = {.batch = {flags & 8 ? 2 : 1, 2},
