@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@
 struct moec_outfile {
   int fd;
   char *path; /* where the file goes: symlinks resolved */
-  char *temp; /* NULL when |path| is written directly */
+  char *temp; /* its name until it is whole; NULL: unnamed, or |path| is written directly */
+  bool unnamed;
 };
 
 static moec_status *failed(const char *what, const char *path) {
@@ -35,20 +37,37 @@ static void destroy(moec_outfile *f) {
   free(f);
 }
 
-/* Creates a file of an unused name beside f->path. open() rather than mkstemp(): it applies
- * the umask to |mode|. */
-static moec_status *open_temp(moec_outfile *f, unsigned mode) {
+/* Where f->path lies, with its slash; empty: the current folder. */
+static int folder_length(const moec_outfile *f) {
   const char *slash = strrchr(f->path, '/');
-  int folder = slash ? (int)(slash - f->path) + 1 : 0;
+  return slash ? (int)(slash - f->path) + 1 : 0;
+}
+
+/* Gives f's file the name |temp|; -1 and errno: not done. */
+typedef int (*name_fn)(moec_outfile *f, const char *temp, unsigned mode);
+
+/* open() rather than mkstemp(): it applies the umask to |mode|. */
+static int create_named(moec_outfile *f, const char *temp, unsigned mode) {
+  return f->fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)mode);
+}
+
+static int name_unnamed(moec_outfile *f, const char *temp, unsigned mode) {
+  char link[40];
+  (void)mode;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", f->fd);
+  return linkat(AT_FDCWD, link, AT_FDCWD, temp, AT_SYMLINK_FOLLOW);
+}
+
+/* A name beside f->path that nothing has. */
+static moec_status *with_temp(moec_outfile *f, name_fn name, unsigned mode) {
   for (int attempt = 0; attempt < 100; attempt++) {
     uint64_t random;
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) break;
     char *temp = NULL;
-    if (asprintf(&temp, "%.*s.moec-%016" PRIx64, folder, f->path, random) < 0) {
+    if (asprintf(&temp, "%.*s.moec-%016" PRIx64, folder_length(f), f->path, random) < 0) {
       return moec_error(MOEC_OUT_OF_MEMORY, "out of memory");
     }
-    f->fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)mode);
-    if (f->fd >= 0) {
+    if (name(f, temp, mode) >= 0) {
       f->temp = temp;
       return NULL;
     }
@@ -56,6 +75,16 @@ static moec_status *open_temp(moec_outfile *f, unsigned mode) {
     if (errno != EEXIST) break;
   }
   return failed("write", f->path);
+}
+
+/* Without a name where the file system can: nothing is left when the process is killed. */
+static moec_status *open_temp(moec_outfile *f, unsigned mode) {
+  char *folder = NULL;
+  if (asprintf(&folder, "%.*s.", folder_length(f), f->path) < 0) return moec_error(MOEC_OUT_OF_MEMORY, "out of memory");
+  f->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, (mode_t)mode);
+  free(folder);
+  f->unnamed = f->fd >= 0;
+  return f->unnamed ? NULL : with_temp(f, create_named, mode);
 }
 
 static moec_status *open_target(moec_outfile *f, unsigned mode) {
@@ -122,8 +151,10 @@ moec_status *moec_outfile_zeros(moec_outfile *f, uint64_t size) {
 
 moec_status *moec_outfile_commit(moec_outfile *f) {
   moec_status *s = NULL;
-  if (f->temp) {
-    if (fsync(f->fd) || rename(f->temp, f->path))
+  if ((f->temp || f->unnamed) && fsync(f->fd)) s = failed("write", f->path);
+  if (!s && f->unnamed) s = with_temp(f, name_unnamed, 0);
+  if (!s && f->temp) {
+    if (rename(f->temp, f->path))
       s = failed("write", f->path);
     else {
       free(f->temp);

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/outfile.h"
 #include "base/sha256.h"
@@ -141,6 +142,27 @@ START_TEST(discarded_file_leaves_the_old_one) {
 }
 END_TEST
 
+/* A process that ends at once, as when it is killed. */
+START_TEST(interrupted_write_leaves_nothing) {
+  char *dir = unit_folder(), path[256];
+  int probe = open(dir, O_TMPFILE | O_WRONLY, 0600), state = 0;
+  if (probe >= 0) { /* elsewhere a temporary name stays */
+    pid_t child = fork();
+    if (child == 0) {
+      moec_outfile *f = NULL;
+      moec_status *s = moec_outfile_begin(unit_path(path, dir, "a"), 0644, &f);
+      if (!s) s = moec_outfile_write(f, "half", 4);
+      _exit(s != NULL);
+    }
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert_int_eq(state, 0);
+    ck_assert_uint_eq(files_in(dir), 0);
+    close(probe);
+  }
+  unit_remove(dir);
+}
+END_TEST
+
 START_TEST(writes_through_links_and_devices) {
   char *dir = unit_folder(), path[256];
   struct stat st;
@@ -208,7 +230,7 @@ START_TEST(fnv1a_of_known_texts) {
 }
 END_TEST
 
-UNIT_MAIN("file", maps_user_files, refuses_user_files_that_are_none, maps_inner_files,
+UNIT_MAIN("file", maps_user_files, interrupted_write_leaves_nothing, refuses_user_files_that_are_none, maps_inner_files,
           refuses_inner_paths_by_their_text, refuses_inner_files_that_lead_elsewhere,
           writes_whole_files, discarded_file_leaves_the_old_one, writes_through_links_and_devices,
           refuses_places_to_write, sha256_of_known_texts, sha256_native_and_plain,
