@@ -26,7 +26,11 @@ static moec_status *map_fd(int fd, const char *path, bool inner, moec_map *out) 
   } else if (inner && st.st_nlink != 1) {
     s = moec_error(code, "expected a file with one hard link, got %ju: %s", (uintmax_t)st.st_nlink,
                    path);
-  } else if (st.st_size > 0) {
+  } else {
+    out->device = st.st_dev;
+    out->inode = st.st_ino;
+  }
+  if (!s && st.st_size > 0) {
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {
       s = moec_error(MOEC_IO, "cannot map %s: %s", path, strerror(errno));

@@ -11,6 +11,7 @@
 typedef struct moec_map {
   const uint8_t *data; /* NULL when size is 0 */
   size_t size;
+  uint64_t device, inode; /* which file it is; 0: none was opened */
 } moec_map;
 
 /* A path the user named: symlinks are followed; must be a regular file. A file that another

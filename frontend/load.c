@@ -100,7 +100,7 @@ moec_status *moec_import_onnx(const char *path, const moec_import_options *optio
   m->name = moec_sym_make(m, slash ? slash + 1 : path);
   if (!dir) dir = slash ? moec_arena_printf(m->arena, "%.*s", (int)(slash - path + (slash == path)), path) : ".";
   moec_status *s = import_data(map.data, map.size, dir, options, m);
-  if (m->n_files) m->files[0].owned = true;
+  if (m->n_files) m->files[0] = (moec_file){.map = map, .owned = true};
   if (!m->n_files) moec_unmap(&map);
   if (s) moec_module_destroy(m);
   else *out = m;

@@ -45,7 +45,6 @@ static moec_status *set_flag(const moec_rt_flag *f, const char *value) {
     case MOEC_RT_TEXT: break;
   }
   if (!*value) return wrong("%s: expected a value, got an empty one", f->name);
-  if (*(const char **)f->to) return wrong("%s was given twice", f->name);
   *(const char **)f->to = value;
   return NULL;
 }
@@ -68,9 +67,12 @@ static moec_status *find_flag(const moec_rt_flag *flags, size_t n, const char *a
 }
 
 moec_status *moec_rt_flags_parse(const moec_rt_flag *flags, size_t n, int argc, char **argv) {
+  uint64_t seen = 0; /* by flag */
   for (int i = 0; i < argc; i++) {
     const moec_rt_flag *f;
     MOEC_TRY(find_flag(flags, n, argv[i], &f));
+    if (f->kind != MOEC_RT_LIST && seen >> (f - flags) & 1) return wrong("%s was given twice", f->name);
+    seen |= UINT64_C(1) << (f - flags);
     const char *value = strchr(argv[i], '=');
     if (f->kind == MOEC_RT_SWITCH) {
       if (value) return wrong("%s: expected no value, got '%s'", f->name, value + 1);
@@ -125,6 +127,8 @@ moec_status *moec_rt_bind_dims(moec_model *m, const moec_rt_list *dims) {
     int v;
     MOEC_TRY(moec_rt_split("--dim", dims->items[i], names[i], NAME, &value));
     MOEC_TRY(parse_int("--dim", value, 0, &v));
+    for (size_t k = 0; k < i; k++)
+      if (!strcmp(names[k], names[i])) return wrong("--dim %s was given twice", names[i]);
     values[i] = v;
     pointers[i] = names[i];
   }

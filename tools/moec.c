@@ -65,6 +65,25 @@ static moec_status *usage_error(const char *what, const char *arg) {
   return moec_error(MOEC_INVALID_ARGUMENT, "%s \"%s\" (moec --help shows the usage)", what, arg);
 }
 
+/* The length of the name in "NAME=VALUE". */
+static size_t name_length(const char *text) { return strcspn(text, "="); }
+
+static moec_status *add_to_list(arguments *a, const char *name, const char *value) {
+  size_t n = name_length(value);
+  for (int i = 0; i < a->n_list; i++)
+    if (name_length(a->list[i]) == n && memcmp(a->list[i], value, n) == 0)
+      return moec_error(MOEC_INVALID_ARGUMENT, "%s %.*s was given twice", name, (int)n, value);
+  if (a->n_list == MAX_LIST) return usage_error("too many values at", value);
+  a->list[a->n_list++] = value;
+  return NULL;
+}
+
+static moec_status *set_text(const char **to, const char *name, const char *value) {
+  if (*to) return moec_error(MOEC_INVALID_ARGUMENT, "%s was given twice: \"%s\" and \"%s\"", name, *to, value);
+  *to = value;
+  return NULL;
+}
+
 static moec_status *parse_arguments(int argc, char **argv, arguments *a) {
   *a = (arguments){0};
   for (int i = 2; i < argc; i++) {
@@ -80,12 +99,8 @@ static moec_status *parse_arguments(int argc, char **argv, arguments *a) {
       continue;
     }
     if (++i == argc) return usage_error("a value is missing after", argv[i - 1]);
-    if (f->kind == LIST) {
-      if (a->n_list == MAX_LIST) return usage_error("too many values at", argv[i]);
-      a->list[a->n_list++] = argv[i];
-    } else {
-      *(const char **)((char *)a + f->offset) = argv[i];
-    }
+    if (f->kind == LIST) MOEC_TRY(add_to_list(a, f->name, argv[i]));
+    else MOEC_TRY(set_text((const char **)((char *)a + f->offset), f->name, argv[i]));
   }
   if (!a->input) return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a file (moec --help shows the usage)", argv[1]);
   return NULL;
@@ -142,9 +157,23 @@ static moec_status *dump_after(void *user, const char *pass, moec_module *m) {
   return s;
 }
 
+static moec_status *expect_folder(const char *name, const char *dir) {
+  struct stat st;
+  if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode)) return NULL;
+  return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a folder, got \"%s\"", name, dir);
+}
+
 static moec_status *prepare_dump(const char *dir) {
-  if (mkdir(dir, 0755) == 0 || errno == EEXIST) return NULL;
-  return moec_error(MOEC_IO, "cannot make the folder \"%s\": %s", dir, strerror(errno));
+  if (mkdir(dir, 0755) == 0 || errno == EEXIST) return expect_folder("--dump-dir", dir);
+  moec_code code = errno == ENOENT || errno == ENOTDIR ? MOEC_INVALID_ARGUMENT : MOEC_IO;
+  return moec_error(code, "cannot make the folder \"%s\": %s", dir, strerror(errno));
+}
+
+/* What is written must not replace what was read. */
+static moec_status *spare(const char *output, const moec_map *read) {
+  struct stat st;
+  if (!output || stat(output, &st) != 0 || read->device != st.st_dev || read->inode != st.st_ino) return NULL;
+  return moec_error(MOEC_INVALID_ARGUMENT, "-o %s: expected another file than those that are read", output);
 }
 
 /* Import and every pass. */
@@ -153,8 +182,10 @@ static moec_status *front(const arguments *a, const moec_compile_options *o, moe
   dumper d = {a->dump_dir, 0};
   for (int i = 0; i < a->n_list; i++) MOEC_TRY(parse_dim(a->list[i], &dims[i]));
   moec_import_options io = {.weights_dir = a->weights, .dims = dims, .n_dims = (size_t)a->n_list};
+  if (a->weights) MOEC_TRY(expect_folder("--weights", a->weights));
   if (a->dump_dir) MOEC_TRY(prepare_dump(a->dump_dir));
   MOEC_TRY(moec_import_onnx(a->input, &io, out));
+  for (size_t i = 0; i < (*out)->n_files; i++) MOEC_TRY(spare(a->output, &(*out)->files[i].map));
   *cx = (moec_pass_ctx){.options = o};
   if (a->dump_dir) {
     MOEC_TRY(dump_after(&d, "import", *out));
@@ -210,27 +241,36 @@ static moec_status *import_command(const arguments *a) {
 
 /* ---- inspect ------------------------------------------------------------------------------ */
 
+/* The report that |f| points to in the file that it ends. */
+static moec_status *report_in(const moec_map *map, const moec_footer *f, json_t **out) {
+  uint64_t room = map->size - sizeof *f;
+  uint8_t sha256[sizeof f->sha256];
+  if (f->payload_offset > room || f->payload_size != room - f->payload_offset || f->report_offset > f->payload_size ||
+      f->report_size > f->payload_size - f->report_offset)
+    return moec_error(MOEC_INVALID_MODEL, "the executable is damaged: its footer points outside the file");
+  moec_sha256(map->data, room + offsetof(moec_footer, sha256), sha256);
+  if (memcmp(sha256, f->sha256, sizeof sha256) != 0)
+    return moec_error(MOEC_INVALID_MODEL, "expected a file with the sha256 of its footer: the executable was edited or is damaged");
+  return moec_report_parse((const char *)map->data + f->payload_offset + f->report_offset, f->report_size, out);
+}
+
 /* The report kept in an executable; *out NULL when the file is none. */
-static moec_status *report_of_executable(const char *path, json_t **out) {
+static moec_status *report_of_executable(const arguments *a, json_t **out) {
   moec_map map;
   moec_footer f;
   *out = NULL;
-  MOEC_TRY(moec_map_user_file(path, &map));
-  moec_status *s = NULL;
-  if (map.size > sizeof f) {
+  MOEC_TRY(moec_map_user_file(a->input, &map));
+  moec_status *s = spare(a->output, &map);
+  if (!s && map.size > sizeof f) {
     memcpy(&f, map.data + map.size - sizeof f, sizeof f);
-    uint64_t room = map.size - sizeof f;
     if (memcmp(f.magic, MOEC_FOOTER_MAGIC, sizeof f.magic) == 0) {
-      bool inside = f.payload_offset <= room && f.payload_size == room - f.payload_offset &&
-                    f.report_offset <= f.payload_size && f.report_size <= f.payload_size - f.report_offset;
-      s = inside ? moec_report_parse((const char *)map.data + f.payload_offset + f.report_offset, f.report_size, out)
-                 : moec_error(MOEC_INVALID_MODEL, "the executable is damaged: its footer points outside the file");
+      s = report_in(&map, &f, out);
     } else if (memcmp(map.data, "\177ELF", 4) == 0) {
       s = moec_error(MOEC_INVALID_MODEL, "an executable, but moec did not write it or it was cut or stripped");
     }
   }
   moec_unmap(&map);
-  return moec_context(s, "%s", path);
+  return moec_context(s, "%s", a->input);
 }
 
 static moec_status *report_of_model(const arguments *a, json_t **out) {
@@ -245,15 +285,22 @@ static moec_status *report_of_model(const arguments *a, json_t **out) {
   return s;
 }
 
+/* An executable's sizes and weights were settled when it was compiled. */
+static moec_status *expect_no_model_flags(const arguments *a) {
+  const char *given = a->n_list ? "--dim" : a->weights ? "--weights" : a->dump_dir ? "--dump-dir" : NULL;
+  if (!given) return NULL;
+  return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a model, got an executable: %s", given, a->input);
+}
+
 static moec_status *inspect_command(const arguments *a) {
   json_t *report = NULL;
   moec_buf b = {0};
-  MOEC_TRY(report_of_executable(a->input, &report));
-  if (!report) MOEC_TRY(report_of_model(a, &report));
-  moec_status *s = moec_report_render(report, a->format ? a->format : "text", &b);
+  MOEC_TRY(report_of_executable(a, &report));
+  moec_status *s = report ? expect_no_model_flags(a) : report_of_model(a, &report);
+  if (!s) s = moec_report_render(report, a->format ? a->format : "text", &b);
   json_decref(report);
   if (!s && a->output) s = moec_write_file(a->output, moec_buf_str(&b), b.size, 0644);
-  else if (!s && fwrite(moec_buf_str(&b), 1, b.size, stdout) != b.size) s = moec_error(MOEC_IO, "writing to stdout");
+  else if (!s && (fwrite(moec_buf_str(&b), 1, b.size, stdout) != b.size || fflush(stdout))) s = moec_error(MOEC_IO, "cannot write to stdout: %s", strerror(errno));
   moec_buf_fini(&b);
   return s;
 }
@@ -278,7 +325,7 @@ static moec_status *dispatch(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return fputs(usage, stdout) < 0;
+  if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return fputs(usage, stdout) < 0 || fflush(stdout);
   moec_status *s = dispatch(argc, argv);
   if (s) fprintf(stderr, "moec: error: %s\n", moec_status_message(s));
   int code = moec_status_exit(s);

@@ -33,6 +33,23 @@ refused "missing after" "$MOEC" compile "$model" -o
 refused "NAME=N" "$MOEC" compile "$model" -o "$dir/exe" --dim batch
 refused "NAME=N" "$MOEC" compile "$model" -o "$dir/exe" --dim batch=-1
 refused "sideways" "$MOEC" inspect "$model" --format sideways
+refused "-o was given twice" "$MOEC" compile "$model" -o "$dir/exe" -o "$dir/other"
+refused "--dim batch was given twice" "$MOEC" compile "$model" -o "$dir/exe" --dim batch=1 --dim batch=2
+refused "expected a folder" "$MOEC" compile "$model" -o "$dir/exe" --weights "$dir/none"
+refused "$dir/none/dump" "$MOEC" compile "$model" -o "$dir/exe" --dump-dir "$dir/none/dump"
+
+echo "== outputs that would replace inputs"
+cp "$model" "$dir/model.onnx"
+refused "expected another file" "$MOEC" compile "$dir/model.onnx" -o "$dir/model.onnx"
+refused "expected another file" "$MOEC" inspect "$dir/model.onnx" -o "$dir/model.onnx"
+cmp -s "$model" "$dir/model.onnx" || fail "the model was replaced"
+mkdir "$dir/checkpoint"
+cp "$MOEC_SOURCE"/tests/data/qwen3_moe/{config.json,model.safetensors} "$dir/checkpoint"
+for name in config.json model.safetensors; do
+  refused "expected another file" "$MOEC" import "$dir/checkpoint" -o "$dir/checkpoint/$name"
+done
+refused "expected another file" "$MOEC" import "$dir/checkpoint" -o "$dir/checkpoint/model.onnx" --init 1
+cmp -s "$MOEC_SOURCE/tests/data/qwen3_moe/model.safetensors" "$dir/checkpoint/model.safetensors" || fail "the weights were replaced"
 
 echo "== model files"
 refused "none.onnx" "$MOEC" compile "$dir/none.onnx" -o "$dir/exe"
@@ -79,6 +96,21 @@ for at in $((size - 20)) $((size - 50)) $((size - 2000)) $((size - 300000)) $((s
   cp "$dir/exe" "$dir/edited"
   printf '\xff\x00\xff' | dd of="$dir/edited" bs=1 seek=$at conv=notrunc status=none
   refused "edited" "$dir/edited" info
+  refused "edited" "$MOEC" inspect "$dir/edited"
+done
+
+echo "== what an executable does not take"
+refused "--dim" "$MOEC" inspect "$dir/exe" --dim batch=1
+refused "--weights" "$MOEC" inspect "$dir/exe" --weights "$dir"
+refused "expected another file" "$MOEC" inspect "$dir/exe" -o "$dir/exe"
+refused "--threads was given twice" "$dir/exe" run --input input_ids="$dir/ids.npy" --threads 1 --threads 2
+refused "--dim seq was given twice" "$dir/exe" bench --dim batch=1 --dim seq=4 --dim seq=5
+npy "$dir/unsigned.npy" '<u8' '(1, 1)' '\xff\xff\xff\xff\xff\xff\xff\xff'
+refused "18446744073709551615" "$dir/exe" run --input input_ids="$dir/unsigned.npy"
+
+echo "== results that cannot be written"
+for command in "$MOEC --help" "$MOEC inspect $dir/exe --format dot" "$dir/exe info"; do
+  $command >/dev/full 2>"$dir/err" && fail "$command >/dev/full: done"
 done
 
 [ $bad -eq 0 ] && echo "errors: all as expected"

@@ -360,7 +360,7 @@ START_TEST(test_kernel_errors) {
              "expected a kernel named 'thrice', got none");
   free(file);
   b->kernels[0].name = pb_str(b, "twice");
-  const moec_map junk = {(const uint8_t *)"not an object", 13};
+  const moec_map junk = {.data = (const uint8_t *)"not an object", .size = 13};
   file = pb_finish(b, NULL, &junk, &size);
   UNIT_FAILS(moec_open_memory(file, size, NULL, &m), MOEC_INVALID_MODEL, "cannot load the kernels");
   free(file);
