@@ -25,13 +25,5 @@ typedef void (*moec_body_fn)(moec_body *k);
 static inline moec_value moec_body_in(const moec_body *k, uint32_t i) {
   return i < k->n_in ? k->in[i] : (moec_value){0};
 }
-/* The dtype that inner results of floats have: f32 where |t| is narrower. */
-static inline moec_dtype moec_wide(moec_dtype t) {
-  return t == MOEC_F16 || t == MOEC_BF16 ? MOEC_F32 : t;
-}
-/* op(x, c) with a constant of x's dtype. */
-static inline moec_value moec_b_with(moec_builder *b, moec_op op, moec_value x, double c) {
-  return moec_b_binary(b, op, x, moec_b_scalar_f(b, moec_b_ty(b, x).dtype, c));
-}
 
 #endif

@@ -22,7 +22,8 @@ moec_type_info moec_b_ty(const moec_builder *b, moec_value v);
 moec_dim moec_b_dim(const moec_builder *b, moec_value v, int64_t axis); /* negative: from the end */
 
 /* Any op. For several outputs read them with moec_out(b->g, moec_def(b->g, v), i). */
-moec_value moec_b_op(moec_builder *b, moec_op op, const void *attrs, uint32_t n_in, const moec_value *in, uint32_t n_out);
+moec_value moec_b_op(moec_builder *b, moec_op op, const void *attrs, uint32_t n_in, const moec_value *in,
+                     uint32_t n_out);
 moec_value moec_b_unary(moec_builder *b, moec_op op, moec_value x);
 /* Operands of equal dtype; shapes are broadcast against each other by ONNX's (numpy's) rule. */
 moec_value moec_b_binary(moec_builder *b, moec_op op, moec_value x, moec_value y);
@@ -31,6 +32,12 @@ moec_value moec_b_cast(moec_builder *b, moec_value x, moec_dtype t); /* x itself
 
 moec_value moec_b_scalar_f(moec_builder *b, moec_dtype t, double v);
 moec_value moec_b_scalar_i(moec_builder *b, moec_dtype t, int64_t v);
+/* op(x, c) with a constant of x's dtype. */
+static inline moec_value moec_b_with(moec_builder *b, moec_op op, moec_value x, double c) {
+  return moec_b_binary(b, op, x, moec_b_scalar_f(b, moec_b_ty(b, x).dtype, c));
+}
+/* The dtype that inner results of floats have: f32 where |t| is narrower. */
+static inline moec_dtype moec_wide(moec_dtype t) { return t == MOEC_F16 || t == MOEC_BF16 ? MOEC_F32 : t; }
 moec_value moec_b_const(moec_builder *b, moec_type t, const void *bytes, size_t size); /* copies */
 moec_value moec_b_size(moec_builder *b, moec_dim d); /* i64 scalar */
 moec_value moec_b_iota(moec_builder *b, moec_dtype t, uint32_t rank, const moec_dim *shape, int64_t axis);
@@ -62,6 +69,8 @@ moec_status *moec_body_build(moec_builder *b, moec_op op, const void *attrs, uin
 /* Replaces every composite that |keep| does not claim (NULL: all of them) by its body, also in
  * bodies, and compacts every function. */
 typedef bool (*moec_keep_fn)(void *user, const moec_graph *g, moec_node n);
+/* of one function */
+moec_status *moec_inline_composites_of(moec_graph *g, moec_keep_fn keep, void *user) MOEC_MUST_USE;
 moec_status *moec_inline_composites(moec_module *m, moec_keep_fn keep, void *user) MOEC_MUST_USE;
 
 #endif

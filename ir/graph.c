@@ -10,7 +10,8 @@ static void drop_uses(moec_graph *g) {
 
 moec_value moec_new_value(moec_graph *g, moec_type t, moec_node def, uint32_t slot) {
   moec_value v = {(uint32_t)g->n_values};
-  MOEC_PUSH(g->m->arena, g->values, g->n_values, g->cap_values, ((moec_value_info){.type = t, .def = def, .slot = slot}));
+  MOEC_PUSH(g->m->arena, g->values, g->n_values, g->cap_values,
+            ((moec_value_info){.type = t, .def = def, .slot = slot}));
   return v;
 }
 
@@ -52,7 +53,8 @@ static moec_status *infer(moec_graph *g, const moec_op_info *info, const void *a
     if (in[i].i >= g->n_values) return MOEC_BUG("%s: operand %u is no value of this graph", info->text, i);
     types[i] = g->values[in[i].i].type;
     if (i < info->min_in && !types[i].i)
-      return moec_error(MOEC_INVALID_MODEL, "%s \"%s\": operand %u is absent", info->text, moec_sym_str(g->m, g->loc), i);
+      return moec_error(MOEC_INVALID_MODEL, "%s \"%s\": operand %u is absent", info->text, moec_sym_str(g->m, g->loc),
+                        i);
   }
   return moec_context(info->infer(g->m, attrs, n_in, types, n_out, out), "%s \"%s\"", info->text,
                       moec_sym_str(g->m, g->loc));
@@ -212,6 +214,24 @@ void moec_compact(moec_graph *g) {
   drop_uses(g);
 }
 
+void moec_graph_copy(moec_graph *to, const moec_graph *from) {
+  moec_arena *a = from->m->arena;
+  *to = *from;
+#define COPY_ARRAY(field, n, cap) \
+  to->field = moec_arena_copy(a, from->field, from->n * sizeof *from->field), to->cap = from->n
+  COPY_ARRAY(values, n_values, cap_values);
+  COPY_ARRAY(nodes, n_nodes, cap_nodes);
+  COPY_ARRAY(edges, n_edges, cap_edges);
+  COPY_ARRAY(inputs, n_inputs, cap_inputs);
+  COPY_ARRAY(outputs, n_outputs, cap_outputs);
+  COPY_ARRAY(output_names, n_outputs, cap_output_names);
+#undef COPY_ARRAY
+  for (size_t i = 1; i < to->n_nodes; i++) /* passes edit attributes in place */
+    if (to->nodes[i].op) to->nodes[i].attrs = moec_attrs_copy(to->m, to->nodes[i].op, to->nodes[i].attrs);
+  to->entry = false;
+  drop_uses(to);
+}
+
 /* ---- unused functions --------------------------------------------------------------------- */
 
 typedef void (*fn_visitor)(void *user, moec_fn *f);
@@ -244,8 +264,8 @@ static void renumber_fn(void *user, moec_fn *f) { f->i = ((marker *)user)->order
 void moec_compact_all(moec_module *m) {
   for (size_t i = 1; i < m->n_fns; i++) moec_compact(m->fns[i]);
   marker k = {MOEC_NEW_ARRAY(m->arena, uint32_t, m->n_fns), MOEC_NEW_ARRAY(m->arena, uint32_t, m->n_fns), 0};
-  moec_fn entry = {1};
-  mark_fn(&k, &entry);
+  for (uint32_t i = 1; i < m->n_fns; i++)
+    if (moec_is_entry(m->fns[i])) mark_fn(&k, &(moec_fn){i});
   for (size_t i = 0; i < k.n; i++) each_fn_attr(m->fns[k.queue[i]], mark_fn, &k);
   moec_graph **fns = MOEC_NEW_ARRAY(m->arena, moec_graph *, k.n + 1);
   for (size_t i = 0; i < k.n; i++) fns[i + 1] = m->fns[k.queue[i]];

@@ -54,7 +54,7 @@ static void rewrite_uses(const inliner *k) {
   for (size_t i = 0; i < g->n_outputs; i++) g->outputs[i] = resolve(k, g->outputs[i]);
 }
 
-static moec_status *inline_graph(moec_graph *g, moec_keep_fn keep, void *user) {
+moec_status *moec_inline_composites_of(moec_graph *g, moec_keep_fn keep, void *user) {
   inliner k = {.g = g};
   moec_sym loc = g->loc;
   moec_status *e = NULL;
@@ -71,6 +71,6 @@ static moec_status *inline_graph(moec_graph *g, moec_keep_fn keep, void *user) {
 }
 
 moec_status *moec_inline_composites(moec_module *m, moec_keep_fn keep, void *user) {
-  for (size_t i = 1; i < m->n_fns; i++) MOEC_TRY(inline_graph(m->fns[i], keep, user));
+  for (size_t i = 1; i < m->n_fns; i++) MOEC_TRY(moec_inline_composites_of(m->fns[i], keep, user));
   return NULL;
 }

@@ -246,6 +246,7 @@ struct moec_graph {
   moec_sym *output_names;  /* parallel to outputs */
   size_t n_outputs, cap_outputs, cap_output_names;
   moec_sym loc;            /* given to nodes added from now on */
+  bool entry;              /* callable from outside (main always is): compaction keeps it */
   /* use lists, built by moec_build_uses(): uses of value v are use_nodes[use_start[v] ..
    * use_start[v+1]); NULL when stale */
   uint32_t *use_start;
@@ -255,9 +256,13 @@ struct moec_graph {
 moec_fn moec_fn_add(moec_module *m, const char *name);
 static inline moec_graph *moec_fn_get(const moec_module *m, moec_fn f) { return m->fns[f.i]; }
 static inline moec_graph *moec_main(const moec_module *m) { return m->fns[1]; }
+/* main, and the other programs of a module: training and its like. */
+static inline bool moec_is_entry(const moec_graph *g) { return g == moec_main(g->m) || g->entry; }
 
 moec_value moec_add_input(moec_graph *g, const char *name, moec_type t);
 void moec_add_output(moec_graph *g, const char *name, moec_value v);
+/* Makes |to| a copy of |from|, a function of the same module; values and nodes keep their numbers. */
+void moec_graph_copy(moec_graph *to, const moec_graph *from);
 
 static inline moec_node_info *moec_node_get(const moec_graph *g, moec_node n) { return &g->nodes[n.i]; }
 static inline moec_value_info *moec_value_get(const moec_graph *g, moec_value v) { return &g->values[v.i]; }

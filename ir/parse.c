@@ -178,7 +178,8 @@ static uint32_t read_handle(parser *p, names *k, const char *what) {
     if (++at == (fn ? m->n_fns : m->n_params)) at = 0;
     else seen += (fn ? m->fns[at]->name.i : m->params[at].name.i) == s.i;
   }
-  if (!at || !which) moec_lex_fail(l, which > 1 ? "there is no %s @\"%s\"#%u" : "there is no %s @\"%s\"", what, name, which);
+  if (!at || !which)
+    moec_lex_fail(l, which > 1 ? "there is no %s @\"%s\"#%u" : "there is no %s @\"%s\"", what, name, which);
   return l->error ? 0 : at;
 }
 
@@ -313,6 +314,7 @@ static void read_fn(parser *p, moec_graph *g) {
     const char *output = moec_lex_string(l);
     if (!l->error) moec_add_output(g, output, v);
   }
+  g->entry = moec_lex_take(l, "entry");
   moec_lex_expect(l, "{");
   while (!l->error && !moec_lex_take(l, "}")) read_node(p, &s);
   if (l->error || s.greatest < g->n_values) return;

@@ -123,7 +123,8 @@ static numbering number_values(const moec_graph *g) {
   uint32_t next = 0;
   for (size_t i = 0; i < g->n_inputs; i++) k.number[g->inputs[i].i] = ++next;
   for (size_t n = 1; n < g->n_nodes; n++)
-    for (uint32_t i = 0; g->nodes[n].op && i < g->nodes[n].n_out; i++) k.number[g->edges[g->nodes[n].out + i].i] = ++next;
+    for (uint32_t i = 0; g->nodes[n].op && i < g->nodes[n].n_out; i++)
+      k.number[g->edges[g->nodes[n].out + i].i] = ++next;
   return k;
 }
 
@@ -184,7 +185,7 @@ void moec_print_fn(moec_buf *b, const moec_graph *g) {
     moec_buf_putc(b, ' ');
     print_string(b, moec_sym_str(g->m, g->output_names[i]));
   }
-  moec_buf_puts(b, ") {\n");
+  moec_buf_puts(b, g->entry ? ") entry {\n" : ") {\n");
   for (size_t n = 1; n < g->n_nodes; n++)
     if (g->nodes[n].op) print_node(b, &k, &g->nodes[n]);
   moec_buf_puts(b, "}\n");
@@ -205,7 +206,8 @@ static void print_piece(moec_buf *b, const moec_module *m, const moec_piece *p) 
   print_string(b, moec_sym_str(m, p->name));
   if (p->file == UINT32_MAX) moec_buf_puts(b, ", file = none");
   else moec_buf_printf(b, ", file = %u", p->file);
-  moec_buf_printf(b, ", offset = %" PRIu64 ", dtype = %s, ", p->file == UINT32_MAX ? 0 : p->offset, dtype_text(p->dtype));
+  moec_buf_printf(b, ", offset = %" PRIu64 ", dtype = %s, ", p->file == UINT32_MAX ? 0 : p->offset,
+                  dtype_text(p->dtype));
   print_numbers(b, "shape", p->rank, p->shape);
   moec_buf_puts(b, ", ");
   print_numbers(b, "perm", p->rank, perm);
@@ -219,9 +221,10 @@ static void print_param(moec_buf *b, const moec_module *m, const moec_param_info
   print_string(b, moec_sym_str(m, p->name));
   moec_buf_puts(b, " : ");
   moec_type_print(b, m, p->type);
-  moec_buf_printf(b, " {trainable = %s, group = %s, shard_axis = %d, tie = %u, storage = %s, compute = %s, master = %s, pieces = [",
-                  p->trainable ? "true" : "false", p->group == MOEC_GROUP_EXPERT ? "expert" : "dense", (int)p->shard_axis,
-                  p->tie, dtype_text(p->storage), dtype_text(p->compute), dtype_text(p->master));
+  moec_buf_printf(
+      b, " {trainable = %s, group = %s, shard_axis = %d, tie = %u, storage = %s, compute = %s, master = %s, pieces = [",
+      p->trainable ? "true" : "false", p->group == MOEC_GROUP_EXPERT ? "expert" : "dense", (int)p->shard_axis, p->tie,
+      dtype_text(p->storage), dtype_text(p->compute), dtype_text(p->master));
   for (uint32_t i = 0; i < p->n_pieces; i++) {
     if (i) moec_buf_puts(b, ", ");
     print_piece(b, m, &p->pieces[i]);
@@ -234,7 +237,8 @@ void moec_print(moec_buf *b, const moec_module *m) {
   print_string(b, moec_sym_str(m, m->name));
   moec_buf_puts(b, " {\n");
   for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++)
-    moec_buf_printf(b, "%s%s%s", i ? ", " : "  symbols ", moec_dim_symbol_name(m, i), i + 1 == moec_dim_symbol_count(m) ? "\n" : "");
+    moec_buf_printf(b, "%s%s%s", i ? ", " : "  symbols ", moec_dim_symbol_name(m, i),
+                    i + 1 == moec_dim_symbol_count(m) ? "\n" : "");
   for (size_t i = 0; i < m->n_constraints; i++) {
     const moec_constraint *c = &m->constraints[i];
     moec_buf_puts(b, "  constraint ");

@@ -12,18 +12,21 @@ static moec_status *check_type(const moec_module *m, moec_type t) {
   for (uint32_t k = 0; k < i.rank; k++) {
     int64_t v = 0;
     if (!moec_dim_known(i.dims[k])) return BROKEN("the size of axis %u is unknown", k);
-    if (moec_dim_is_const(m, i.dims[k], &v) && v < 0) return BROKEN("the size of axis %u is negative: %lld", k, (long long)v);
+    if (moec_dim_is_const(m, i.dims[k], &v) && v < 0)
+      return BROKEN("the size of axis %u is negative: %lld", k, (long long)v);
   }
   return NULL;
 }
 
-/* A default must be a value of the type. */
+/* Defaults: of main only, and the value must be one of the type. */
 static moec_status *check_default(const moec_graph *g, const moec_value_info *v) {
   uint64_t bytes = 0;
   moec_dtype t = moec_type_get(g->m, v->type).dtype;
   if (!v->has_default) return NULL;
+  if (!moec_is_entry(g)) return BROKEN("only inputs of entry functions may have a default");
   moec_store_f64(t, &bytes, 0, v->dflt);
-  if (moec_load_f64(t, &bytes, 0) != v->dflt) return BROKEN("its default %g is no %s", v->dflt, moec_dtype_get(t)->text);
+  if (moec_load_f64(t, &bytes, 0) != v->dflt)
+    return BROKEN("its default %g is no %s", v->dflt, moec_dtype_get(t)->text);
   return NULL;
 }
 
@@ -38,7 +41,8 @@ static moec_status *check_tables(const moec_graph *g) {
     moec_value v = g->inputs[i];
     if (v.i == 0 || v.i >= g->n_values || g->values[v.i].def.i || g->values[v.i].slot != i)
       return BROKEN("input %zu is no input value", i);
-    MOEC_TRY(moec_context(check_input(g, &g->values[v.i]), "input %zu \"%s\"", i, moec_sym_str(g->m, g->values[v.i].name)));
+    MOEC_TRY(
+        moec_context(check_input(g, &g->values[v.i]), "input %zu \"%s\"", i, moec_sym_str(g->m, g->values[v.i].name)));
   }
   for (size_t i = 0; i < g->n_outputs; i++)
     if (g->outputs[i].i == 0 || g->outputs[i].i >= g->n_values)
@@ -67,7 +71,9 @@ static moec_status *check_attrs(const moec_graph *g, const moec_node_info *p, co
   for (uint32_t i = 0; i < info->n_attrs; i++) {
     const moec_attr_info *a = &info->attrs[i];
     const void *at = (const char *)p->attrs + a->offset;
-    uint32_t handle = a->kind == MOEC_ATTR_FN ? ((const moec_fn *)at)->i : a->kind == MOEC_ATTR_PARAM ? ((const moec_param *)at)->i : 1;
+    uint32_t handle = a->kind == MOEC_ATTR_FN      ? ((const moec_fn *)at)->i
+                      : a->kind == MOEC_ATTR_PARAM ? ((const moec_param *)at)->i
+                                                   : 1;
     size_t n = a->kind == MOEC_ATTR_FN ? g->m->n_fns : a->kind == MOEC_ATTR_PARAM ? g->m->n_params : 2;
     if (handle == 0 || handle >= n) return BROKEN("%s: expected a number in 1..%zu, got %u", a->name, n - 1, handle);
   }
@@ -132,7 +138,8 @@ static moec_status *name_cycle(const moec_graph *g, const uint32_t *waits, uint3
       break;
     }
   }
-  return BROKEN("node %u \"%s\" (%s) depends on itself", n, moec_sym_str(g->m, g->nodes[n].loc), moec_op_get(g->nodes[n].op)->text);
+  return BROKEN("node %u \"%s\" (%s) depends on itself", n, moec_sym_str(g->m, g->nodes[n].loc),
+                moec_op_get(g->nodes[n].op)->text);
 }
 
 /* Kahn's algorithm: a node left over is on, or behind, a cycle. */
@@ -180,7 +187,9 @@ static moec_status *check_nodes(moec_graph *g, node_check check) {
   for (uint32_t n = 1; n < g->n_nodes; n++) {
     if (!g->nodes[n].op) continue;
     moec_status *s = check(g, n);
-    if (s) return moec_context(s, "node %u \"%s\" (%s)", n, moec_sym_str(g->m, g->nodes[n].loc), moec_op_get(g->nodes[n].op)->text);
+    if (s)
+      return moec_context(s, "node %u \"%s\" (%s)", n, moec_sym_str(g->m, g->nodes[n].loc),
+                          moec_op_get(g->nodes[n].op)->text);
   }
   return NULL;
 }
@@ -189,7 +198,8 @@ static moec_status *check_links(moec_graph *g) {
   MOEC_TRY(check_tables(g));
   MOEC_TRY(check_nodes(g, check_operands));
   for (size_t i = 0; i < g->n_outputs; i++)
-    MOEC_TRY(moec_context(check_defined(g, g->outputs[i]), "output %zu \"%s\"", i, moec_sym_str(g->m, g->output_names[i])));
+    MOEC_TRY(
+        moec_context(check_defined(g, g->outputs[i]), "output %zu \"%s\"", i, moec_sym_str(g->m, g->output_names[i])));
   return NULL;
 }
 
@@ -230,7 +240,8 @@ static moec_status *check_recursion(moec_module *m) {
       if (w->node < g->n_nodes) count = callees(g, w->node, next);
       for (uint32_t i = 0; i < count; i++) {
         if (next[i] == 0 || next[i] >= m->n_fns) return BROKEN("a call names no function");
-        if (state[next[i]] == OPEN) return BROKEN("function @\"%s\" calls itself", moec_sym_str(m, m->fns[next[i]]->name));
+        if (state[next[i]] == OPEN)
+          return BROKEN("function @\"%s\" calls itself", moec_sym_str(m, m->fns[next[i]]->name));
         if (state[next[i]] == NEW && !opened) stack[n] = (walk){next[i], 1}, state[next[i]] = OPEN, opened = 1;
       }
       if (opened) n++;
@@ -243,20 +254,22 @@ static moec_status *check_recursion(moec_module *m) {
 /* ---- parameter records ---------------------------------------------------------------------- */
 
 /* A piece lies inside of its parameter, of |dims|, and says where each of its axes goes. */
-static moec_status *check_piece(const moec_module *m, const moec_param_info *param, const moec_piece *p, uint32_t rank, const int64_t *dims) {
+static moec_status *check_piece(const moec_module *m, const moec_param_info *param, const moec_piece *p, uint32_t rank,
+                                const int64_t *dims) {
   uint32_t seen = 0;
   if (p->rank != rank) return BROKEN("expected rank %u, got %u", rank, p->rank);
   if (!p->dtype) return BROKEN("expected an element type, got none");
   if (p->dtype != param->storage) /* loading copies elements as they are */
-    return BROKEN("expected %s as the parameter is stored, got %s", moec_dtype_get(param->storage)->text, moec_dtype_get(p->dtype)->text);
+    return BROKEN("expected %s as the parameter is stored, got %s", moec_dtype_get(param->storage)->text,
+                  moec_dtype_get(p->dtype)->text);
   if (p->file != UINT32_MAX && p->file >= m->n_files) return BROKEN("there is no file %u", p->file);
   for (uint32_t i = 0; i < rank; i++) {
     uint32_t from = p->perm[i];
     if (from >= rank || seen >> from & 1) return BROKEN("perm is no permutation");
     seen |= 1u << from;
     if (p->shape[from] < 0 || p->start[i] < 0 || p->start[i] > dims[i] || p->shape[from] > dims[i] - p->start[i])
-      return BROKEN("axis %u: %lld elements from %lld on are not inside of %lld", i, (long long)p->shape[from], (long long)p->start[i],
-                    (long long)dims[i]);
+      return BROKEN("axis %u: %lld elements from %lld on are not inside of %lld", i, (long long)p->shape[from],
+                    (long long)p->start[i], (long long)dims[i]);
   }
   return NULL;
 }
@@ -269,8 +282,10 @@ static moec_status *check_param(const moec_module *m, const moec_param_info *p) 
   for (uint32_t i = 0; i < t.rank; i++)
     if (!moec_dim_is_const(m, t.dims[i], &dims[i])) return BROKEN("size of axis %u is not constant", i);
   MOEC_TRY(moec_shape_bytes(t.dtype, t.rank, dims, &bytes));
-  if (p->shard_axis < -1 || p->shard_axis >= (int32_t)t.rank) return BROKEN("expected shard_axis in -1..%d, got %d", (int)t.rank - 1, (int)p->shard_axis);
-  for (uint32_t i = 0; i < p->n_pieces; i++) MOEC_TRY(moec_context(check_piece(m, p, &p->pieces[i], t.rank, dims), "piece %u", i));
+  if (p->shard_axis < -1 || p->shard_axis >= (int32_t)t.rank)
+    return BROKEN("expected shard_axis in -1..%d, got %d", (int)t.rank - 1, (int)p->shard_axis);
+  for (uint32_t i = 0; i < p->n_pieces; i++)
+    MOEC_TRY(moec_context(check_piece(m, p, &p->pieces[i], t.rank, dims), "piece %u", i));
   return NULL;
 }
 

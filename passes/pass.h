@@ -5,12 +5,29 @@
 #include "ir/builder.h"
 #include "ir/ir.h"
 
-typedef enum moec_precision { MOEC_PRECISION_MODEL, MOEC_PRECISION_F32, MOEC_PRECISION_BF16, MOEC_PRECISION_F16 } moec_precision;
+typedef enum moec_precision {
+  MOEC_PRECISION_MODEL,
+  MOEC_PRECISION_F32,
+  MOEC_PRECISION_BF16,
+  MOEC_PRECISION_F16
+} moec_precision;
 typedef enum moec_target { MOEC_TARGET_CPU, MOEC_TARGET_CUDA } moec_target;
+
+typedef enum moec_recompute { MOEC_RECOMPUTE_NONE, MOEC_RECOMPUTE_BLOCK } moec_recompute;
+/* Whether the replay of a span may leave out what only its output needed: where nothing else does; never; or else an
+ * error. */
+typedef enum moec_skip { MOEC_SKIP_AUTO, MOEC_SKIP_OFF, MOEC_SKIP_ON } moec_skip;
 
 typedef struct moec_compile_options {
   moec_target target;
   moec_precision precision;
+  /* training; the rest counts only with |train| */
+  bool train;
+  const char *loss;        /* NULL or "next-token"; else the output that is the loss */
+  moec_recompute recompute;
+  moec_skip skip_combine;
+  const char *const *rules; /* "+GLOB" trains, "-GLOB" freezes parameters; in order, the last that matches counts */
+  size_t n_rules;
 } moec_compile_options;
 
 /* Remarks: why something was not done, one line each ("not recognised as ...: ..."). */

@@ -18,9 +18,12 @@ extern const char moec_stub_begin[], moec_stub_end[];
 
 static const char usage[] =
     "usage: moec import DIR -o MODEL.onnx [--init SEED|zeros] [--set KEY=VALUE ...]\n"
-    "            DIR: config.json and *.safetensors of a Hugging Face checkpoint; --init: random weights, or a file of holes\n"
+    "            DIR: config.json and *.safetensors of a Hugging Face checkpoint; --init: random weights, or a file of "
+    "holes\n"
     "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu] [--precision f32]\n"
     "            [--dim NAME=N ...] [--dump-dir DIR] [--remarks]\n"
+    "            [--train [--loss next-token|OUTPUT] [--recompute none|block] [--skip-recompute-combine auto|on|off]\n"
+    "             [--train-params GLOB ...] [--freeze GLOB ...]]\n"
     "       moec inspect FILE [--format text|json|dot|html] [-o OUT] [--dim NAME=N ...]\n"
     "            FILE: a model (.onnx) or an executable made by moec compile\n";
 
@@ -30,15 +33,19 @@ typedef struct arguments {
   const char *input, *output, *weights, *target, *precision, *format, *dump_dir, *init;
   const char *list[MAX_LIST]; /* of --dim or --set */
   int n_list;
-  bool remarks;
+  const char *loss, *recompute, *skip;
+  const char *rules[MAX_LIST]; /* "+GLOB" of --train-params, "-GLOB" of --freeze, in order */
+  int n_rules;
+  char rule_text[MAX_LIST][256];
+  bool remarks, train;
 } arguments;
 
 /* ---- command line ------------------------------------------------------------------------- */
 
 typedef struct flag {
   const char *name;
-  enum { TEXT, SWITCH, LIST } kind;
-  size_t offset; /* in arguments */
+  enum { TEXT, SWITCH, LIST, RULE } kind;
+  size_t offset; /* in arguments; RULE: the sign of the rule */
   const char *commands;
 } flag;
 
@@ -53,6 +60,12 @@ static const flag flags[] = {
     {"--dim", LIST, 0, "compile inspect"},
     {"--dump-dir", TEXT, offsetof(arguments, dump_dir), "compile inspect"},
     {"--remarks", SWITCH, offsetof(arguments, remarks), "compile"},
+    {"--train", SWITCH, offsetof(arguments, train), "compile"},
+    {"--loss", TEXT, offsetof(arguments, loss), "compile"},
+    {"--recompute", TEXT, offsetof(arguments, recompute), "compile"},
+    {"--skip-recompute-combine", TEXT, offsetof(arguments, skip), "compile"},
+    {"--train-params", RULE, '+', "compile"},
+    {"--freeze", RULE, '-', "compile"},
 };
 
 static const flag *find_flag(const char *command, const char *name) {
@@ -63,6 +76,15 @@ static const flag *find_flag(const char *command, const char *name) {
 
 static moec_status *usage_error(const char *what, const char *arg) {
   return moec_error(MOEC_INVALID_ARGUMENT, "%s \"%s\" (moec --help shows the usage)", what, arg);
+}
+
+static moec_status *add_rule(arguments *a, char sign, const char *glob) {
+  if (a->n_rules == MAX_LIST) return usage_error("too many values at", glob);
+  char *text = a->rule_text[a->n_rules];
+  if (snprintf(text, sizeof a->rule_text[0], "%c%s", sign, glob) >= (int)sizeof a->rule_text[0])
+    return usage_error("too long:", glob);
+  a->rules[a->n_rules++] = text;
+  return NULL;
 }
 
 /* The length of the name in "NAME=VALUE". */
@@ -99,7 +121,8 @@ static moec_status *parse_arguments(int argc, char **argv, arguments *a) {
       continue;
     }
     if (++i == argc) return usage_error("a value is missing after", argv[i - 1]);
-    if (f->kind == LIST) MOEC_TRY(add_to_list(a, f->name, argv[i]));
+    if (f->kind == RULE) MOEC_TRY(add_rule(a, (char)f->offset, argv[i]));
+    else if (f->kind == LIST) MOEC_TRY(add_to_list(a, f->name, argv[i]));
     else MOEC_TRY(set_text((const char **)((char *)a + f->offset), f->name, argv[i]));
   }
   if (!a->input) return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a file (moec --help shows the usage)", argv[1]);
@@ -123,10 +146,46 @@ static moec_status *parse_dim(const char *text, moec_dim_setting *out) {
   return moec_error(MOEC_INVALID_ARGUMENT, "--dim: expected NAME=N with N >= 0, got \"%s\"", text);
 }
 
+/* |text|'s place among |n| words; |dflt| where the flag was not given. */
+static moec_status *parse_choice(const char *flag_name, const char *text, int n, const char *const *words, int dflt,
+                                 int *out) {
+  moec_buf all = {0};
+  *out = dflt;
+  if (!text) return NULL;
+  for (int i = 0; i < n; i++) {
+    if (strcmp(text, words[i]) == 0) *out = i;
+    moec_buf_printf(&all, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " or ", words[i]);
+  }
+  bool found = *out >= 0 && strcmp(text, words[*out]) == 0;
+  moec_status *s =
+      found ? NULL
+            : moec_error(MOEC_INVALID_ARGUMENT, "%s: expected %s, got \"%s\"", flag_name, moec_buf_str(&all), text);
+  moec_buf_fini(&all);
+  return s;
+}
+
+static moec_status *parse_training(const arguments *a, moec_compile_options *out) {
+  static const char *const recompute[] = {"none", "block"}, *const skip[] = {"auto", "off", "on"};
+  const char *needs_train = a->loss ? "--loss" : a->recompute ? "--recompute" : a->skip ? "--skip-recompute-combine"
+                          : a->n_rules ? a->rules[0][0] == '+' ? "--train-params" : "--freeze" : NULL;
+  int choice;
+  out->train = a->train;
+  out->loss = a->loss;
+  out->rules = a->rules;
+  out->n_rules = (size_t)a->n_rules;
+  if (needs_train && !a->train) return moec_error(MOEC_INVALID_ARGUMENT, "%s needs --train", needs_train);
+  MOEC_TRY(parse_choice("--recompute", a->recompute, 2, recompute, 0, &choice));
+  out->recompute = (moec_recompute)choice;
+  MOEC_TRY(parse_choice("--skip-recompute-combine", a->skip, 3, skip, 0, &choice));
+  out->skip_combine = (moec_skip)choice;
+  return NULL;
+}
+
 static moec_status *parse_options(const arguments *a, moec_compile_options *out) {
   static const struct { const char *name; moec_precision p; } precisions[] = {
       {"f32", MOEC_PRECISION_F32}, {"bf16", MOEC_PRECISION_BF16}, {"f16", MOEC_PRECISION_F16}};
-  *out = (moec_compile_options){MOEC_TARGET_CPU, MOEC_PRECISION_MODEL};
+  *out = (moec_compile_options){.target = MOEC_TARGET_CPU, .precision = MOEC_PRECISION_MODEL};
+  MOEC_TRY(parse_training(a, out));
   if (a->target && strcmp(a->target, "cpu") != 0)
     return moec_error(MOEC_UNSUPPORTED, "--target: this build compiles for cpu, got \"%s\"", a->target);
   if (!a->precision) return NULL;
@@ -202,7 +261,8 @@ static moec_status *compile_module(const arguments *a, moec_module *m, const moe
   o.options_text = "--target cpu";
   o.dump_dir = a->dump_dir;
   moec_status *s = moec_codegen(m, &o, a->output);
-  for (size_t i = 0; !s && a->remarks && i < cx->remarks.n; i++) fprintf(stderr, "moec: remark: %s\n", cx->remarks.lines[i]);
+  for (size_t i = 0; !s && a->remarks && i < cx->remarks.n; i++)
+    fprintf(stderr, "moec: remark: %s\n", cx->remarks.lines[i]);
   return s;
 }
 
@@ -221,7 +281,8 @@ static moec_status *compile_command(const arguments *a) {
 /* ---- import ------------------------------------------------------------------------------- */
 
 static moec_status *import_command(const arguments *a) {
-  moec_checkpoint_options o = {.output = a->output, .init = a->init != NULL, .sets = a->list, .n_sets = (size_t)a->n_list};
+  moec_checkpoint_options o = {.output = a->output, .init = a->init != NULL, .sets = a->list,
+      .n_sets = (size_t)a->n_list};
   moec_buf remarks = {0};
   char *end;
   if (!a->output) return moec_error(MOEC_INVALID_ARGUMENT, "import: expected -o MODEL.onnx");
@@ -315,7 +376,9 @@ static const struct { const char *name; moec_status *(*run)(const arguments *a);
 
 static moec_status *dispatch(int argc, char **argv) {
   arguments a;
-  if (argc < 2) return moec_error(MOEC_INVALID_ARGUMENT, "expected a command: import, compile or inspect (moec --help shows the usage)");
+  if (argc < 2)
+    return moec_error(MOEC_INVALID_ARGUMENT,
+                      "expected a command: import, compile or inspect (moec --help shows the usage)");
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     if (strcmp(commands[i].name, argv[1]) != 0) continue;
     MOEC_TRY(parse_arguments(argc, argv, &a));

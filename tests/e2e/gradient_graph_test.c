@@ -1,0 +1,153 @@
+/* Gradients as graphs, before any code is made of them: the entry `train` after the pass `grad`, run by the reference
+ * interpreter, against the loss and every gradient that transformers computed (tests/data). */
+#include "frontend/frontend.h"
+#include "ir/interp.h"
+#include "models/models.h"
+#include "passes/pass.h"
+#include "tests/support/run.h"
+
+typedef struct subject {
+  const char *family, *file; /* file NULL: the checkpoint, imported */
+} subject;
+
+static const subject subjects[] = {
+    {"mixtral", NULL}, {"qwen3_moe", NULL}, {"deepseek_v2", NULL}, {"deepseek_v3", NULL}, {"gpt_oss", NULL},
+        {"minimax_m3", NULL},
+    {"qwen3_5_moe", NULL}, {"mixtral", "model_train.onnx"}, {"qwen3_moe", "model_train.onnx"},
+        {"deepseek_v3", "model_train.onnx"},
+    {"gpt_oss", "model_train.onnx"}, {"minimax_m3", "model_train.onnx"}};
+enum { N_SUBJECTS = sizeof subjects / sizeof *subjects };
+
+static moec_module *import(const subject *s, const char *dir) {
+  char checkpoint[256], model[256];
+  moec_module *m = NULL;
+  moec_buf remarks = {0};
+  snprintf(checkpoint, sizeof checkpoint, "tests/data/%s", s->family);
+  const moec_checkpoint_options options = {.output = unit_path(model, dir, "model.onnx")};
+  moec_import_options io = {.weights_dir = checkpoint};
+  if (s->file) {
+    snprintf(model, sizeof model, "tests/data/%s/%s", s->family, s->file);
+    io = (moec_import_options){0};
+  } else {
+    UNIT_OK(moec_import_checkpoint(checkpoint, &options, &remarks));
+  }
+  UNIT_OK(moec_import_onnx(model, &io, &m));
+  moec_buf_fini(&remarks);
+  return m;
+}
+
+/* Every pass up to and with `grad`. */
+static moec_fn differentiate(moec_module *m, moec_recompute mode) {
+  static const char *const passes[] = {
+#define PASS(name, what) #name,
+#include "passes/passes.def"
+#undef PASS
+  };
+  const moec_compile_options options = {.train = true, .recompute = mode};
+  moec_pass_ctx cx = {.options = &options};
+  for (size_t i = 0; i == 0 || strcmp(passes[i - 1], "grad") != 0; i++) UNIT_OK(moec_run_pass(m, passes[i], &cx));
+  for (uint32_t i = 1; i < m->n_fns; i++)
+    if (strcmp(moec_sym_str(m, m->fns[i]->name), "train") == 0) return (moec_fn){i};
+  ck_abort_msg("no entry train");
+}
+
+/* The inputs of |g| by name, from golden; a mask is all ones. */
+static void golden_inputs(const moec_graph *g, const moec_safetensors *golden, moec_tensor *in) {
+  const moec_tensor *ids = &moec_safetensors_find(golden, "input_ids")->tensor;
+  for (size_t i = 0; i < g->n_inputs; i++) {
+    const moec_st_entry *e = moec_safetensors_find(golden, moec_sym_str(g->m, moec_value_get(g, g->inputs[i])->name));
+    UNIT_OK(moec_tensor_init(&in[i], MOEC_I64, 2, ids->dims));
+    for (int64_t k = 0; k < moec_tensor_numel(ids); k++)
+      ((int64_t *)in[i].data)[k] = e ? moec_load_i64(e->tensor.dtype, e->tensor.data, (size_t)k) : 1;
+  }
+}
+
+/* "grad.m.model.x" is the parameter "model.x" of transformers. */
+static const moec_st_entry *golden_gradient(const moec_safetensors *golden, const char *output) {
+  char name[256];
+  const moec_st_entry *e = moec_safetensors_find(golden, output);
+  if (e || strncmp(output, "grad.m.", 7) != 0) return e;
+  snprintf(name, sizeof name, "grad.%s", output + 7);
+  return moec_safetensors_find(golden, name);
+}
+
+static double norm(const moec_tensor *t) {
+  double sum = 0;
+  for (size_t i = 0; i < (size_t)moec_tensor_numel(t); i++) {
+    double x = moec_load_f64(t->dtype, t->data, i);
+    sum += x * x;
+  }
+  return sqrt(sum);
+}
+
+/* Relative L2; absolute where golden is about zero. */
+static double gradient_error(const char *name, const moec_tensor *got, const moec_tensor *want) {
+  if (got->rank != want->rank || memcmp(got->dims, want->dims, got->rank * sizeof *got->dims) != 0)
+    ck_abort_msg("%s: expected the shape of the parameter", name);
+  return norm(want) < 1e-7 ? norm(got) : relative_l2(got, want);
+}
+
+static void compare(const subject *s, const moec_graph *g, const moec_tensor *out, const moec_safetensors *golden) {
+  size_t compared = 0, expected = 0;
+  double worst = 0;
+  const char *worst_name = "";
+  double loss = fabs(moec_load_f64(out[0].dtype, out[0].data, 0) -
+                     moec_load_f64(MOEC_F32, moec_safetensors_find(golden, "loss")->tensor.data, 0));
+  if (!(loss <= 1e-5)) ck_abort_msg("%s: loss off by %g", s->family, loss);
+  for (size_t i = 1; i < g->n_outputs; i++) {
+    const char *name = moec_sym_str(g->m, g->output_names[i]);
+    const moec_st_entry *e = golden_gradient(golden, name);
+    if (!e) ck_abort_msg("%s: %s is no gradient of golden", s->family, name);
+    double error = gradient_error(name, &out[i], &e->tensor);
+    if (!(error <= 1e-4)) ck_abort_msg("%s: %s off by %g", s->family, name, error);
+    if (error > worst) worst = error, worst_name = name;
+    if (strstr(name, "gate.weight") || strstr(name, "router.weight")) ck_assert(norm(&out[i]) > 0);
+    compared++;
+  }
+  for (size_t i = 0; i < moec_safetensors_count(golden); i++) {
+    const char *name = moec_safetensors_at(golden, i)->name;
+    bool of_parameter = strncmp(name, "grad.", 5) == 0 && strcmp(name, "grad.inputs_embeds") != 0;
+    /* a parameter without a gradient path has no gradient here, and zeros there */
+    expected += of_parameter && norm(&moec_safetensors_at(golden, i)->tensor) > 0;
+  }
+  printf("%s %s: loss off by %.2g, %zu of %zu gradients, worst %.2g %s\n", s->family, s->file ? s->file : "", loss,
+         compared, expected, worst, worst_name);
+  ck_assert_uint_eq(compared, expected);
+}
+
+static void check(const subject *s, moec_recompute mode) {
+  char path[256], *dir = unit_folder();
+  moec_safetensors *golden = NULL;
+  moec_module *m = import(s, dir);
+  moec_fn fn = differentiate(m, mode);
+  const moec_graph *g = moec_fn_get(m, fn);
+  snprintf(path, sizeof path, "tests/data/%s/golden.safetensors", s->family);
+  UNIT_OK(moec_safetensors_open(path, &golden));
+  moec_tensor *in = calloc(g->n_inputs, sizeof *in), *out = calloc(g->n_outputs, sizeof *out);
+  golden_inputs(g, golden, in);
+  UNIT_OK(moec_interp_run(m, fn, in, g->n_inputs, out, g->n_outputs, NULL));
+  compare(s, g, out, golden);
+  for (size_t i = 0; i < g->n_inputs; i++) moec_tensor_fini(&in[i]);
+  for (size_t i = 0; i < g->n_outputs; i++) moec_tensor_fini(&out[i]);
+  free(in);
+  free(out);
+  moec_safetensors_close(golden);
+  moec_module_destroy(m);
+  unit_remove(dir);
+}
+
+START_TEST(gradients_with_everything_saved) { check(&subjects[_i], MOEC_RECOMPUTE_NONE); }
+END_TEST
+
+START_TEST(gradients_with_blocks_recomputed) { check(&subjects[_i], MOEC_RECOMPUTE_BLOCK); }
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("gradient_graph");
+  TCase *tcase = tcase_create("gradient_graph");
+  tcase_set_timeout(tcase, 0);
+  tcase_add_loop_test(tcase, gradients_with_everything_saved, 0, N_SUBJECTS);
+  tcase_add_loop_test(tcase, gradients_with_blocks_recomputed, 0, N_SUBJECTS);
+  suite_add_tcase(suite, tcase);
+  return unit_run(suite);
+}
