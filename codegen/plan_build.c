@@ -158,16 +158,6 @@ static moec_status *do_fused(flattener *c, frame *f, moec_node n) {
 
 /* ---- accumulating dots and the weighted restore --------------------------------------------- */
 
-/* The only reader of |v|, looking through reshapes; {0} when there are several. */
-static moec_node only_reader(const moec_graph *g, moec_value v) {
-  for (;;) {
-    if (moec_use_count(g, v) != 1 || moec_is_output(g, v)) return (moec_node){0};
-    moec_node n = g->use_nodes[g->use_start[v.i]];
-    if (moec_op_of(g, n) != MOEC_OP_RESHAPE) return n;
-    v = moec_out(g, n, 0);
-  }
-}
-
 /* |v| without the reshapes above it. */
 static moec_value through_reshapes(const moec_graph *g, moec_value v) {
   while (moec_def_op(g, v) == MOEC_OP_RESHAPE) v = moec_in(g, moec_def(g, v), 0);
@@ -181,7 +171,7 @@ static int absorbed_operand(const moec_graph *g, moec_node n) {
   if (moec_op_of(g, n) != MOEC_OP_ADD) return -1;
   for (int i = 1; i >= 0; i--) {
     moec_value v = through_reshapes(g, moec_in(g, n, (uint32_t)i));
-    if (absorbs_add(moec_def_op(g, v)) && only_reader(g, v).i == n.i) return i;
+    if (absorbs_add(moec_def_op(g, v)) && moec_plan_only_reader(g, v).i == n.i) return i;
   }
   return -1;
 }
@@ -190,7 +180,9 @@ static int absorbed_operand(const moec_graph *g, moec_node n) {
 static bool deferred(const moec_graph *g, moec_node n) {
   moec_op op = moec_op_of(g, n);
   moec_value v = moec_out(g, n, 0);
-  moec_node reader = only_reader(g, v);
+  if (op == MOEC_OP_MOE_WEIGHT) return moec_plan_is_restored(g, n);
+  if (op == MOEC_OP_MOE_DISPATCH) return moec_plan_only_weighted(g, n);
+  moec_node reader = moec_plan_only_reader(g, v);
   if (!reader.i) return false;
   if (op == MOEC_OP_MOE_WEIGHT) return moec_op_of(g, reader) == MOEC_OP_MOE_COMBINE;
   if (!absorbs_add(op)) return false;
@@ -284,6 +276,30 @@ static moec_status *do_reshape(flattener *c, frame *f, moec_node n) {
   return NULL;
 }
 
+/* The layer that an operand of a step of an expert region comes from. */
+static uint32_t layer_of(const frame *f, uint32_t n_in, const moec_value *in) {
+  uint32_t moe = MOEC_NONE;
+  for (uint32_t i = 0; i < n_in; i++)
+    if (f->slots[in[i].i].moe != MOEC_NONE) moe = f->slots[in[i].i].moe;
+  return moe;
+}
+
+static moec_status *do_weight(flattener *c, frame *f, moec_node n) {
+  const moec_graph *g = f->g;
+  moec_node d = moec_plan_weighted_dispatch(g, n);
+  moec_plan_step step = no_step, product = no_step;
+  moec_value in[3] = {moec_in(g, n, 0), moec_in(g, n, 1), moec_in(g, n, 2)};
+  MOEC_TRY(moec_plan_library_step(c->t, g, n, &product));
+  step = product;
+  if (d.i) {
+    MOEC_TRY(moec_plan_library_step(c->t, g, d, &step));
+    step.flops = product.flops;
+    in[0] = moec_in(g, d, 0), in[1] = moec_in(g, d, 1), in[2] = moec_in(g, n, 1);
+  }
+  step.moe = layer_of(f, 3, in);
+  return emit(c, f, n, step, 3, in, true);
+}
+
 static moec_status *do_node(flattener *c, frame *f, moec_node n) {
   const moec_node_info p = *moec_node_get(f->g, n);
   moec_plan_step step = no_step;
@@ -299,13 +315,13 @@ static moec_status *do_node(flattener *c, frame *f, moec_node n) {
     case MOEC_OP_DOT: return do_dot(c, f, n, n, (moec_value){0});
     case MOEC_OP_ADD: return do_add(c, f, n);
     case MOEC_OP_MOE_PLAN: return do_moe_plan(c, f, n);
+    case MOEC_OP_MOE_WEIGHT: return do_weight(c, f, n);
     case MOEC_OP_MOE_COMBINE: return do_combine(c, f, n, n, (moec_value){0});
     default: break;
   }
   MOEC_TRY(moec_plan_library_step(c->t, f->g, n, &step));
   if (moec_op_cls(p.op) == MOEC_CLASS_MOE && p.op != MOEC_OP_MOE_SELECT)
-    for (uint32_t i = 0; i < p.n_in; i++)
-      if (f->slots[f->g->edges[p.in + i].i].moe != MOEC_NONE) step.moe = f->slots[f->g->edges[p.in + i].i].moe;
+    step.moe = layer_of(f, p.n_in, &f->g->edges[p.in]);
   return emit(c, f, n, step, p.n_in, &f->g->edges[p.in], p.op != MOEC_OP_TOPK);
 }
 

@@ -51,10 +51,9 @@ static moec_dim step_flops(moec_module *m, const moec_graph *g, moec_node n) {
   switch (moec_op_of(g, n)) {
     case MOEC_OP_MOE_GROUPED_DOT: return moec_dim_mul(m, moec_dim_mul(m, out, moec_ty(g, moec_in(g, n, 0)).dims[1]), moec_dim_const(m, 2));
     case MOEC_OP_MOE_COMBINE: return moec_dim_mul(m, out, moec_dim_const(m, 2 * MOEC_ATTRS(g, n, MOE_COMBINE)->k));
-    case MOEC_OP_MOE_GROUPED_OUTER: { /* each row once, whatever its expert */
-      moec_type_info w = moec_ty(g, moec_out(g, n, 0));
-      moec_dim row = moec_dim_mul(m, moec_dim_mul(m, w.dims[1], w.dims[2]), moec_dim_const(m, 2));
-      return moec_dim_mul(m, row, moec_ty(g, moec_in(g, n, 0)).dims[0]);
+    case MOEC_OP_MOE_GROUPED_OUTER: { /* the outer product of each row once, whatever its expert */
+      moec_type_info dy = moec_ty(g, moec_in(g, n, 0)), x = moec_ty(g, moec_in(g, n, 1));
+      return moec_dim_mul(m, moec_dim_mul(m, moec_dim_mul(m, dy.dims[0], dy.dims[1]), x.dims[1]), moec_dim_const(m, 2));
     }
     case MOEC_OP_MOE_GROUP_SUM: return moec_type_numel(m, moec_value_get(g, moec_in(g, n, 0))->type);
     case MOEC_OP_MOE_WEIGHT:

@@ -1,6 +1,6 @@
 /* Work and traffic of a region: floating point operations, and bytes that it reads from and
  * writes to memory, each value once. Attention counts all pairs, masked or not. */
-#include "codegen/plan_tables.h"
+#include "codegen/plan_build.h"
 #include "codegen/report_internal.h"
 
 static moec_dim numel(const report *r, const moec_graph *g, moec_value v) {
@@ -17,6 +17,7 @@ static const cost costs[] = {
     {MOEC_OP_SOFTMAX, 5, 0},   {MOEC_OP_RMS_NORM, 4, 0},   {MOEC_OP_ROPE, 3, 0},        {MOEC_OP_SWIGLU, 6, 0},
     {MOEC_OP_CAST, 0, 0},      {MOEC_OP_SELECT, 1, 0},     {MOEC_OP_CUMSUM, 1, 0},      {MOEC_OP_REDUCE_SUM, 0, 1},
     {MOEC_OP_REDUCE_MAX, 0, 1}, {MOEC_OP_REDUCE_MIN, 0, 1}, {MOEC_OP_REDUCE_PROD, 0, 1}, {MOEC_OP_MOE_WEIGHT, 1, 0},
+    {MOEC_OP_MOE_GROUP_SUM, 0, 1},
 };
 
 static moec_dim dot_flops(const report *r, const moec_graph *g, moec_node n) {
@@ -52,6 +53,10 @@ moec_dim moec_report_node_flops(const report *r, const moec_graph *g, moec_node 
     case MOEC_OP_ATTENTION: return attention_flops(r, g, n);
     case MOEC_OP_MOE_GROUPED_DOT: return times(r, moec_dim_mul(r->m, out, moec_ty(g, moec_in(g, n, 0)).dims[1]), 2);
     case MOEC_OP_MOE_COMBINE: return times(r, out, MOEC_ATTRS(g, n, MOE_COMBINE)->k);
+    case MOEC_OP_MOE_GROUPED_OUTER: { /* the outer product of each row once, whatever its expert */
+      moec_type_info dy = moec_ty(g, moec_in(g, n, 0)), x = moec_ty(g, moec_in(g, n, 1));
+      return times(r, moec_dim_mul(r->m, moec_dim_mul(r->m, dy.dims[0], dy.dims[1]), x.dims[1]), 2);
+    }
     case MOEC_OP_FUSED: {
       moec_fn fn = MOEC_ATTRS(g, n, FUSED)->fn;
       const moec_graph *k = moec_fn_get(r->m, fn);
@@ -132,10 +137,15 @@ moec_dim moec_report_edge_bytes(const report *r, const report_fn *f, const repor
 /* One node that goes through memory. A moe.weight that only its combine reads is done there: it costs its weights. */
 moec_dim moec_report_node_bytes(const report *r, const report_fn *f, moec_node n) {
   const moec_node_info *p = moec_node_get(f->g, n);
-  if (p->op == MOEC_OP_MOE_WEIGHT && moec_op_of(f->g, moec_report_only_reader(f->g, moec_out(f->g, n, 0))) == MOEC_OP_MOE_COMBINE)
-    return operand_bytes(r, f->g, n, 1);
-  moec_dim sum = moec_dim_const(r->m, 0);
-  for (uint32_t i = 0; i < p->n_in; i++) sum = moec_dim_add(r->m, sum, operand_bytes(r, f->g, n, i));
+  moec_dim none = moec_dim_const(r->m, 0);
+  if (p->op == MOEC_OP_MOE_WEIGHT && moec_plan_is_restored(f->g, n)) return operand_bytes(r, f->g, n, 1);
+  if (p->op == MOEC_OP_MOE_DISPATCH && moec_plan_only_weighted(f->g, n)) return none;
+  moec_node from = moec_plan_weighted_dispatch(f->g, n); /* reads the dispatch's operand in place of its result */
+  moec_dim sum = none;
+  for (uint32_t i = 0; i < p->n_in; i++) {
+    bool dispatched = from.i && i == 0;
+    sum = moec_dim_add(r->m, sum, operand_bytes(r, f->g, dispatched ? from : n, i));
+  }
   for (uint32_t i = 0; i < p->n_out; i++)
     sum = moec_dim_add(r->m, sum, moec_plan_bytes(r->m, moec_value_get(f->g, f->g->edges[p->out + i])->type));
   return sum;
