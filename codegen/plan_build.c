@@ -31,6 +31,7 @@ typedef struct flattener {
   uint32_t *param_tensor; /* by parameter */
   uint32_t *file_index;   /* by module file: index into plan files */
   uint8_t *fn_static;     /* by function: 1 where no type of it has a symbol */
+  moec_schedule program; /* of the entry being flattened */
   uint32_t n_blocks;
 } flattener;
 
@@ -39,7 +40,8 @@ static moec_status *flatten(flattener *c, frame *f);
 /* ---- tensors ------------------------------------------------------------------------------ */
 
 static uint32_t new_tensor(flattener *c, moec_buffer_kind kind, moec_type type, const char *name) {
-  moec_plan_buffer b = {(uint32_t)kind, moec_plan_expr_of(c->t, moec_plan_bytes(c->m, type)), MOEC_NONE, 0, MOEC_AT_STEP};
+  moec_plan_buffer b = {(uint32_t)kind, moec_plan_expr_of(c->t, moec_plan_bytes(c->m, type)), MOEC_NONE, 0,
+                        (uint32_t)c->program};
   return moec_plan_tensor_of(c->t, MOEC_TABLE_ADD(c->t, buffers, b), type, name);
 }
 
@@ -52,8 +54,8 @@ static bool has_symbols(const moec_module *m, moec_type t) {
 
 /* Result of a step at schedule |at|. */
 static slot result(flattener *c, moec_schedule at, moec_type type, uint32_t moe) {
-  static const moec_buffer_kind kind[] = {MOEC_BUFFER_LOAD, MOEC_BUFFER_BIND, MOEC_BUFFER_STEP};
-  return (slot){new_tensor(c, kind[at], type, ""), at, moe};
+  moec_buffer_kind kind = at == MOEC_AT_LOAD ? MOEC_BUFFER_LOAD : at == MOEC_AT_BIND ? MOEC_BUFFER_BIND : MOEC_BUFFER_STEP;
+  return (slot){new_tensor(c, kind, type, ""), at, moe};
 }
 
 /* ---- parameters and constants ------------------------------------------------------------- */
@@ -93,7 +95,8 @@ static moec_status *param_slot(flattener *c, moec_param id, slot *out) {
 
 static slot const_slot(flattener *c, const moec_const *data) {
   slot s = {new_tensor(c, MOEC_BUFFER_CONST, data->type, ""), MOEC_AT_LOAD, MOEC_NONE};
-  MOEC_TABLE_ADD(c->t, consts, ((moec_plan_const){s.tensor, 0, moec_plan_data(c->t, data->bytes, data->size), data->size}));
+  MOEC_TABLE_ADD(c->t, consts,
+                 ((moec_plan_const){s.tensor, 0, moec_plan_data(c->t, data->bytes, data->size), data->size}));
   return s;
 }
 
@@ -117,10 +120,11 @@ static bool needs_sizes(const flattener *c, const moec_graph *g, moec_node n) {
 }
 
 /* Adds |step| reading |in| and writing the outputs of node |n| (those with a use; |keep_all|: all). */
-static moec_status *emit(flattener *c, frame *f, moec_node n, moec_plan_step step, uint32_t n_in, const moec_value *in, bool keep_all) {
+static moec_status *emit(flattener *c, frame *f, moec_node n, moec_plan_step step, uint32_t n_in, const moec_value *in,
+                         bool keep_all) {
   const moec_node_info p = *moec_node_get(f->g, n);
   uint32_t *args = MOEC_NEW_ARRAY(c->t->arena, uint32_t, n_in + p.n_out);
-  moec_schedule at = p.op == MOEC_OP_RANDOM ? MOEC_AT_STEP : MOEC_AT_LOAD;
+  moec_schedule at = p.op == MOEC_OP_RANDOM ? c->program : MOEC_AT_LOAD;
   uint32_t moe = step.moe;
   for (uint32_t i = 0; i < n_in; i++) {
     slot s;
@@ -176,7 +180,7 @@ static int absorbed_operand(const moec_graph *g, moec_node n) {
   return -1;
 }
 
-/* Nodes whose work is done by the step of their only reader. */
+/* Nodes whose work is done by the step of their only reader, or of all their readers. */
 static bool deferred(const moec_graph *g, moec_node n) {
   moec_op op = moec_op_of(g, n);
   moec_value v = moec_out(g, n, 0);
@@ -184,7 +188,6 @@ static bool deferred(const moec_graph *g, moec_node n) {
   if (op == MOEC_OP_MOE_DISPATCH) return moec_plan_only_weighted(g, n);
   moec_node reader = moec_plan_only_reader(g, v);
   if (!reader.i) return false;
-  if (op == MOEC_OP_MOE_WEIGHT) return moec_op_of(g, reader) == MOEC_OP_MOE_COMBINE;
   if (!absorbs_add(op)) return false;
   int i = absorbed_operand(g, reader);
   return i >= 0 && through_reshapes(g, moec_in(g, reader, (uint32_t)i)).i == v.i;
@@ -197,7 +200,8 @@ static moec_status *do_combine(flattener *c, frame *f, moec_node n, moec_node co
   MOEC_TRY(moec_plan_library_step(c->t, g, combine, &step));
   moec_value rows = moec_in(g, combine, 0), in[4] = {rows, moec_in(g, combine, 1), {0}, residual};
   moec_node weight = moec_def(g, rows);
-  if (moec_op_of(g, weight) == MOEC_OP_MOE_WEIGHT && deferred(g, weight)) in[0] = moec_in(g, weight, 0), in[2] = moec_in(g, weight, 1);
+  if (moec_op_of(g, weight) == MOEC_OP_MOE_WEIGHT && deferred(g, weight))
+    in[0] = moec_in(g, weight, 0), in[2] = moec_in(g, weight, 1);
   step.moe = f->slots[in[1].i].moe;
   MOEC_TRY(emit(c, f, n, step, 4, in, true));
   f->slots[moec_out(g, n, 0).i].moe = MOEC_NONE; /* the region ends here */
@@ -218,7 +222,8 @@ static moec_status *do_add(flattener *c, frame *f, moec_node n) {
                     moec_sym_str(c->m, moec_node_get(f->g, n)->loc));
   moec_value v = through_reshapes(f->g, moec_in(f->g, n, (uint32_t)i)), other = moec_in(f->g, n, (uint32_t)!i);
   moec_node producer = moec_def(f->g, v);
-  return moec_op_of(f->g, producer) == MOEC_OP_DOT ? do_dot(c, f, n, producer, other) : do_combine(c, f, n, producer, other);
+  return moec_op_of(f->g, producer) == MOEC_OP_DOT ? do_dot(c, f, n, producer, other)
+                                                   : do_combine(c, f, n, producer, other);
 }
 
 /* ---- the expert region -------------------------------------------------------------------- */
@@ -227,7 +232,8 @@ static moec_status *do_add(flattener *c, frame *f, moec_node n) {
 static moec_status *do_moe_plan(flattener *c, frame *f, moec_node n) {
   const moec_graph *g = f->g;
   moec_plan_step step = no_step;
-  moec_plan_moe layer = {.call = f->call, .weights = MOEC_NONE, .schedule = MOEC_AT_STEP, .name = moec_plan_sym(c->t, moec_node_get(g, n)->loc)};
+  moec_plan_moe layer = {.call = f->call, .weights = MOEC_NONE, .schedule = (uint32_t)c->program,
+      .name = moec_plan_sym(c->t, moec_node_get(g, n)->loc)};
   layer.indices = f->slots[moec_in(g, n, 0).i].tensor;
   layer.experts = (uint32_t)MOEC_ATTRS(g, n, MOE_PLAN)->experts;
   int64_t k = 0;
@@ -241,7 +247,8 @@ static moec_status *do_moe_plan(flattener *c, frame *f, moec_node n) {
   for (uint32_t i = 1; i < g->n_nodes; i++) { /* the weights that join this plan's rows */
     moec_node w = {i};
     if (moec_op_of(g, w) == MOEC_OP_MOE_WEIGHT && moec_in(g, w, 2).i == moec_out(g, n, 0).i)
-      f->slots[moec_in(g, w, 1).i].moe = MOEC_NONE, c->t->moe_layers[step.moe].weights = moec_in(g, w, 1).i; /* value; tensor below */
+      /* value; tensor below */
+      f->slots[moec_in(g, w, 1).i].moe = MOEC_NONE, c->t->moe_layers[step.moe].weights = moec_in(g, w, 1).i;
   }
   return NULL;
 }
@@ -258,10 +265,11 @@ static moec_status *do_call(flattener *c, frame *f, moec_node n) {
   for (uint32_t i = 0; i < p.n_in; i++) {
     slot *s = &inner.slots[inner.g->inputs[i].i];
     MOEC_TRY(operand(f, n, f->g->edges[p.in + i], s));
-    computed[i] = s->at == MOEC_AT_STEP;
+    computed[i] = s->at == c->program;
   }
-  if (c->n_blocks == 0 || moec_half_starts_block(moec_half_of(inner.g, computed))) c->n_blocks++;
-  inner.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn.i, c->n_blocks - 1}));
+  bool counted = c->program == MOEC_AT_STEP; /* decoder blocks are counted along the forward program */
+  if (counted && (c->n_blocks == 0 || moec_half_starts_block(moec_half_of(inner.g, computed)))) c->n_blocks++;
+  inner.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn.i, counted ? c->n_blocks - 1 : MOEC_NONE}));
   MOEC_TRY(flatten(c, &inner));
   for (uint32_t i = 0; i < p.n_out; i++) f->slots[moec_out(f->g, n, i).i] = inner.slots[inner.g->outputs[i].i];
   return NULL;
@@ -343,35 +351,74 @@ static void add_io(flattener *c, frame *f) {
   for (size_t i = 0; i < g->n_inputs; i++) {
     moec_value v = g->inputs[i];
     const char *name = moec_sym_str(c->m, moec_value_get(g, v)->name);
-    f->slots[v.i] = (slot){new_tensor(c, MOEC_BUFFER_INPUT, moec_value_get(g, v)->type, name), MOEC_AT_STEP, MOEC_NONE};
+    f->slots[v.i] = (slot){new_tensor(c, MOEC_BUFFER_INPUT, moec_value_get(g, v)->type, name), c->program, MOEC_NONE};
     const moec_value_info *info = moec_value_get(g, v);
     MOEC_TABLE_ADD(c->t, inputs, ((moec_plan_io){.name = moec_plan_str(c->t, name),
                                                  .tensor = f->slots[v.i].tensor,
                                                  .has_default = info->has_default,
-                                                 .schedule = MOEC_AT_STEP,
+                                                 .schedule = (uint32_t)c->program,
                                                  .dflt = info->dflt}));
   }
 }
 
+static uint32_t buffer_of(const flattener *c, uint32_t tensor) { return c->t->tensors[tensor].buffer; }
+
+static void add_copy(flattener *c, uint32_t from, uint32_t to) {
+  uint32_t args[2] = {from, to};
+  moec_plan_step step = no_step;
+  step.op = MOEC_STEP_COPY, step.schedule = (uint32_t)c->program, step.n_in = step.n_out = 1;
+  step.args = moec_plan_pool(c->t, 2, args), step.flops = moec_plan_expr_const(c->t, 0);
+  MOEC_TABLE_ADD(c->t, steps, step);
+}
+
+/* The parameter whose gradient is called |name|; MOEC_NONE: none. */
+static uint32_t gradient_of(const flattener *c, const char *name) {
+  if (strncmp(name, "grad.", 5) != 0) return MOEC_NONE;
+  for (uint32_t i = 0; i < c->t->n_params; i++)
+    if (strcmp(moec_plan_text(c->t, c->t->params[i].name), name + 5) == 0) return i;
+  return MOEC_NONE;
+}
+
+/* A gradient has one buffer, written by the program that runs. */
+static void add_gradient(flattener *c, uint32_t param, uint32_t tensor, moec_type type) {
+  moec_plan_param *p = &c->t->params[param];
+  moec_plan_buffer *b = &c->t->buffers[buffer_of(c, tensor)];
+  if (p->grad == MOEC_NONE && b->kind == MOEC_BUFFER_STEP) {
+    b->kind = MOEC_BUFFER_GRAD;
+    p->grad = tensor;
+    return;
+  }
+  if (p->grad == MOEC_NONE) p->grad = new_tensor(c, MOEC_BUFFER_GRAD, type, "");
+  uint32_t from = buffer_of(c, tensor), to = buffer_of(c, p->grad);
+  if (b->kind != MOEC_BUFFER_STEP) {
+    add_copy(c, tensor, p->grad);
+    return;
+  }
+  for (size_t k = 0; k < c->t->n_tensors; k++)
+    if (c->t->tensors[k].buffer == from) c->t->tensors[k].buffer = to;
+}
+
 /* An output owns its buffer: one that is an input, a parameter or another output is copied. */
+static void add_output(flattener *c, uint32_t tensor, moec_type type, const char *name) {
+  if (c->t->buffers[buffer_of(c, tensor)].kind == MOEC_BUFFER_STEP) {
+    c->t->buffers[buffer_of(c, tensor)].kind = MOEC_BUFFER_OUTPUT;
+  } else {
+    uint32_t copy = new_tensor(c, MOEC_BUFFER_OUTPUT, type, name);
+    add_copy(c, tensor, copy);
+    tensor = copy;
+  }
+  moec_plan_io r = {.name = moec_plan_str(c->t, name), .tensor = tensor, .schedule = (uint32_t)c->program};
+  MOEC_TABLE_ADD(c->t, outputs, r);
+}
+
 static void add_outputs(flattener *c, frame *f) {
   moec_graph *g = f->g;
   for (size_t i = 0; i < g->n_outputs; i++) {
-    slot s = f->slots[g->outputs[i].i];
     const char *name = moec_sym_str(c->m, g->output_names[i]);
-    moec_plan_buffer *b = &c->t->buffers[c->t->tensors[s.tensor].buffer];
-    uint32_t tensor = s.tensor;
-    if (b->kind == MOEC_BUFFER_STEP) {
-      b->kind = MOEC_BUFFER_OUTPUT;
-    } else {
-      tensor = new_tensor(c, MOEC_BUFFER_OUTPUT, moec_value_get(g, g->outputs[i])->type, name);
-      uint32_t args[2] = {s.tensor, tensor};
-      moec_plan_step step = no_step;
-      step.op = MOEC_STEP_COPY, step.schedule = MOEC_AT_STEP, step.n_in = step.n_out = 1;
-      step.args = moec_plan_pool(c->t, 2, args), step.flops = moec_plan_expr_const(c->t, 0);
-      MOEC_TABLE_ADD(c->t, steps, step);
-    }
-    MOEC_TABLE_ADD(c->t, outputs, ((moec_plan_io){.name = moec_plan_str(c->t, name), .tensor = tensor, .schedule = MOEC_AT_STEP}));
+    moec_type type = moec_value_get(g, g->outputs[i])->type;
+    uint32_t tensor = f->slots[g->outputs[i].i].tensor, param = gradient_of(c, name);
+    if (param != MOEC_NONE && c->program != MOEC_AT_STEP) add_gradient(c, param, tensor, type);
+    else add_output(c, tensor, type, name);
   }
 }
 
@@ -383,8 +430,9 @@ static void add_symbols_and_constraints(flattener *c) {
     const moec_constraint *k = &m->constraints[i];
     moec_buf text = {0};
     moec_dim_print_equal(&text, m, k->a, k->b);
-    moec_plan_constraint r = {moec_plan_expr_of(c->t, k->a), moec_plan_expr_of(c->t, k->b), moec_plan_sym(c->t, k->where),
-                              moec_plan_sym(c->t, k->what), moec_plan_str(c->t, moec_buf_str(&text))};
+    moec_plan_constraint r = {moec_plan_expr_of(c->t, k->a), moec_plan_expr_of(c->t, k->b),
+                              moec_plan_sym(c->t, k->where), moec_plan_sym(c->t, k->what),
+                              moec_plan_str(c->t, moec_buf_str(&text))};
     MOEC_TABLE_ADD(c->t, constraints, r);
     moec_buf_fini(&text);
   }
@@ -442,18 +490,40 @@ static uint8_t *find_static(moec_module *m, moec_arena *a) {
   return r;
 }
 
+/* The programs of a module by the names of their entries. */
+static const struct {
+  const char *name;
+  moec_schedule program;
+} programs[] = {{"train", MOEC_AT_TRAIN}, {"vjp", MOEC_AT_VJP}};
+
+static moec_status *program_of(const moec_graph *g, moec_schedule *out) {
+  const char *name = moec_sym_str(g->m, g->name);
+  *out = MOEC_AT_STEP;
+  if (g == moec_main(g->m)) return NULL;
+  for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+    if (strcmp(name, programs[i].name) == 0) *out = programs[i].program;
+  return *out == MOEC_AT_STEP ? MOEC_BUG("entry @\"%s\" is no program", name) : NULL;
+}
+
+static moec_status *add_entry(flattener *c, uint32_t fn) {
+  frame f = {.g = c->m->fns[fn], .slots = MOEC_NEW_ARRAY(c->t->arena, slot, c->m->fns[fn]->n_values)};
+  MOEC_TRY(program_of(f.g, &c->program));
+  for (size_t i = 0; i < f.g->n_values; i++) f.slots[i] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
+  f.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn, MOEC_NONE}));
+  add_io(c, &f);
+  MOEC_TRY(flatten(c, &f));
+  add_outputs(c, &f);
+  return NULL;
+}
+
 moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_kernel_set *kernels) {
   flattener c = {.t = t, .m = m, .kernels = kernels, .param_tensor = MOEC_NEW_ARRAY(t->arena, uint32_t, m->n_params)};
-  frame f = {.g = moec_main(m), .slots = MOEC_NEW_ARRAY(t->arena, slot, moec_main(m)->n_values)};
   for (size_t i = 0; i < m->n_params; i++) c.param_tensor[i] = MOEC_NONE;
-  for (size_t i = 0; i < f.g->n_values; i++) f.slots[i] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
   c.fn_static = find_static(m, t->arena);
   add_symbols_and_constraints(&c);
   add_files(&c);
-  f.call = MOEC_TABLE_ADD(t, calls, ((moec_plan_call){1, MOEC_NONE}));
-  add_io(&c, &f);
-  MOEC_TRY(flatten(&c, &f));
-  add_outputs(&c, &f);
+  for (uint32_t i = 1; i < m->n_fns; i++)
+    if (moec_is_entry(m->fns[i])) MOEC_TRY(add_entry(&c, i));
   add_functions(&c);
   fix_unused_symbols(t);
   moec_plan_lifetimes(t);

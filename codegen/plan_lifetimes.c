@@ -14,7 +14,9 @@ static void sort_steps(moec_plan_tables *t) {
   t->cap_steps = t->n_steps + 1;
 }
 
-static moec_plan_buffer *buffer_of(moec_plan_tables *t, uint32_t tensor) { return &t->buffers[t->tensors[tensor].buffer]; }
+static moec_plan_buffer *buffer_of(moec_plan_tables *t, uint32_t tensor) {
+  return &t->buffers[t->tensors[tensor].buffer];
+}
 
 static void note_use(moec_plan_tables *t, uint32_t tensor, uint32_t step) {
   if (tensor == MOEC_NONE) return;
@@ -23,20 +25,24 @@ static void note_use(moec_plan_tables *t, uint32_t tensor, uint32_t step) {
   if (step > b->last) b->last = step;
 }
 
-/* Step indices count within the step schedule. */
+/* Steps of the programs, which have lifetimes; LOAD and BIND steps have none. */
+static bool of_program(const moec_plan_step *s) { return s->schedule >= MOEC_AT_STEP; }
+
+/* Step indices count within a program. */
 static void find_lifetimes(moec_plan_tables *t) {
-  uint32_t step = 0;
+  uint32_t n[MOEC_SCHEDULE_COUNT] = {0};
   for (size_t i = 0; i < t->n_buffers; i++) t->buffers[i].first = MOEC_NONE, t->buffers[i].last = 0;
   for (size_t i = 0; i < t->n_steps; i++) {
     const moec_plan_step *s = &t->steps[i];
-    if (s->schedule != MOEC_AT_STEP) continue;
-    for (uint32_t k = 0; k < s->n_in + s->n_out; k++) note_use(t, t->pool[s->args + k], step);
-    step++;
+    if (!of_program(s)) continue;
+    for (uint32_t k = 0; k < s->n_in + s->n_out; k++) note_use(t, t->pool[s->args + k], n[s->schedule]);
+    n[s->schedule]++;
   }
   for (size_t i = 0; i < t->n_moe_layers; i++) { /* routes can be read after the step */
-    note_use(t, t->moe_layers[i].indices, step);
-    note_use(t, t->moe_layers[i].weights, step);
-    note_use(t, t->moe_layers[i].offsets, step);
+    const moec_plan_moe *layer = &t->moe_layers[i];
+    note_use(t, layer->indices, n[layer->schedule]);
+    note_use(t, layer->weights, n[layer->schedule]);
+    note_use(t, layer->offsets, n[layer->schedule]);
   }
 }
 
@@ -49,10 +55,11 @@ static uint32_t accumulator(const moec_plan_tables *t, const moec_plan_step *s) 
 
 /* y = a*b + c where nobody reads c afterwards: y takes c's buffer and the step adds in place. */
 static void alias_accumulators(moec_plan_tables *t) {
-  uint32_t step = 0;
+  uint32_t n[MOEC_SCHEDULE_COUNT] = {0};
   for (size_t i = 0; i < t->n_steps; i++) {
     const moec_plan_step *s = &t->steps[i];
-    if (s->schedule != MOEC_AT_STEP) continue;
+    if (!of_program(s)) continue;
+    uint32_t step = n[s->schedule]++;
     uint32_t c = accumulator(t, s), y = t->pool[s->args + s->n_in];
     if (c != MOEC_NONE) {
       uint32_t from = t->tensors[c].buffer, to = t->tensors[y].buffer;
@@ -70,7 +77,6 @@ static void alias_accumulators(moec_plan_tables *t) {
         t->buffers[to].first = MOEC_NONE;
       }
     }
-    step++;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "codegen/plan_build.h"
+#include "ir/matrix.h"
 
 /* The attributes a step takes, in order, by IR op; KIND of ops.def. */
 typedef struct step_rule {
@@ -49,7 +50,8 @@ static moec_dim dot_flops(moec_module *m, const moec_graph *g, moec_node n) {
 static moec_dim step_flops(moec_module *m, const moec_graph *g, moec_node n) {
   moec_dim out = moec_type_numel(m, moec_value_get(g, moec_out(g, n, 0))->type);
   switch (moec_op_of(g, n)) {
-    case MOEC_OP_MOE_GROUPED_DOT: return moec_dim_mul(m, moec_dim_mul(m, out, moec_ty(g, moec_in(g, n, 0)).dims[1]), moec_dim_const(m, 2));
+    case MOEC_OP_MOE_GROUPED_DOT:
+      return moec_dim_mul(m, moec_dim_mul(m, out, moec_ty(g, moec_in(g, n, 0)).dims[1]), moec_dim_const(m, 2));
     case MOEC_OP_MOE_COMBINE: return moec_dim_mul(m, out, moec_dim_const(m, 2 * MOEC_ATTRS(g, n, MOE_COMBINE)->k));
     case MOEC_OP_MOE_GROUPED_OUTER: { /* the outer product of each row once, whatever its expert */
       moec_type_info dy = moec_ty(g, moec_in(g, n, 0)), x = moec_ty(g, moec_in(g, n, 1));
@@ -100,78 +102,18 @@ moec_status *moec_plan_library_step(moec_plan_tables *t, const moec_graph *g, mo
 
 /* ---- dot as a strided GEMM ------------------------------------------------------------------ */
 
-/* One side of a dot seen as a matrix with batch axes: strides in elements. */
-typedef struct side {
-  moec_type_info type;
-  moec_dim stride[MOEC_MAX_RANK];
-  uint32_t used; /* bit set of batch and contracted axes */
-} side;
-
-static side make_side(moec_module *m, const moec_graph *g, moec_value v, moec_ints batch, moec_ints contract) {
-  side s = {.type = moec_ty(g, v)};
-  moec_dim stride = moec_dim_const(m, 1);
-  for (uint32_t i = s.type.rank; i-- > 0;) {
-    s.stride[i] = stride;
-    stride = moec_dim_mul(m, stride, s.type.dims[i]);
-  }
-  for (uint32_t i = 0; i < batch.n; i++) s.used |= 1u << batch.v[i];
-  for (uint32_t i = 0; i < contract.n; i++) s.used |= 1u << contract.v[i];
-  return s;
-}
-
-/* Several axes as one of size *size and stride *stride: each must be dense over the next.
- * Axes of size 1 don't matter. False when no single stride says it. */
-static bool collapse(moec_module *m, const side *s, uint32_t n, const uint32_t *axes, moec_dim *size, moec_dim *stride) {
-  *size = moec_dim_const(m, 1);
-  *stride = moec_dim_const(m, 1);
-  bool any = false;
-  for (uint32_t i = n; i-- > 0;) {
-    uint32_t x = axes[i];
-    if (moec_dim_is(m, s->type.dims[x], 1)) continue;
-    if (any && !moec_dim_eq(s->stride[x], moec_dim_mul(m, *stride, *size))) return false;
-    if (!any) *stride = s->stride[x];
-    *size = moec_dim_mul(m, *size, s->type.dims[x]);
-    any = true;
-  }
-  return true;
-}
-
-static uint32_t free_axes(const side *s, uint32_t *axes) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < s->type.rank; i++)
-    if (!(s->used >> i & 1)) axes[n++] = i;
-  return n;
-}
-
-static uint32_t list_axes(moec_ints list, uint32_t *axes) {
-  for (uint32_t i = 0; i < list.n; i++) axes[i] = (uint32_t)list.v[i];
-  return list.n;
-}
-
-/* Whether BLAS can read a matrix with these strides: one of them is 1, or its axis has one element. */
-static bool blas_strides(moec_module *m, moec_dim s0, moec_dim n0, moec_dim s1, moec_dim n1) {
-  return moec_dim_is(m, s0, 1) || moec_dim_is(m, s1, 1) || moec_dim_is(m, n0, 1) || moec_dim_is(m, n1, 1);
-}
-
 moec_status *moec_plan_gemm(moec_plan_tables *t, const moec_graph *g, moec_node n, moec_plan_step *step) {
   moec_module *m = t->m;
   const moec_attrs_DOT *a = MOEC_ATTRS(g, n, DOT);
-  side x = make_side(m, g, moec_in(g, n, 0), a->lhs_batch, a->lhs_contract);
-  side y = make_side(m, g, moec_in(g, n, 1), a->rhs_batch, a->rhs_contract);
-  uint32_t xf[MOEC_MAX_RANK], yf[MOEC_MAX_RANK], xc[MOEC_MAX_RANK], yc[MOEC_MAX_RANK];
-  uint32_t n_xf = free_axes(&x, xf), n_yf = free_axes(&y, yf);
-  uint32_t n_xc = list_axes(a->lhs_contract, xc), n_yc = list_axes(a->rhs_contract, yc);
-  moec_dim M, N, K, K2, a_m, a_k, b_k, b_n;
-  bool ok = collapse(m, &x, n_xf, xf, &M, &a_m) && collapse(m, &y, n_yf, yf, &N, &b_n) &&
-            collapse(m, &x, n_xc, xc, &K, &a_k) && collapse(m, &y, n_yc, yc, &K2, &b_k);
-  ok = ok && blas_strides(m, a_m, M, a_k, K) && blas_strides(m, b_k, K, b_n, N);
+  moec_matrix_side x, y;
+  bool ok = moec_matrix_side_of(g, n, 0, &x) && moec_matrix_side_of(g, n, 1, &y);
   if (!ok)
     return moec_error(MOEC_UNSUPPORTED, "dot \"%s\": its operands are no strided matrices",
                       moec_sym_str(m, moec_node_get(g, n)->loc));
   step->op = MOEC_STEP_GEMM;
   step->ints = (uint32_t)t->n_ints;
   MOEC_TABLE_ADD(t, ints, (int64_t)a->lhs_batch.n);
-  const moec_dim head[] = {M, N, K, a_m, a_k, b_k, b_n};
+  const moec_dim head[] = {x.free_size, y.free_size, x.sum_size, x.free_stride, x.sum_stride, y.sum_stride, y.free_stride};
   for (size_t i = 0; i < 7; i++) MOEC_TABLE_ADD(t, ints, (int64_t)moec_plan_expr_of(t, head[i]));
   for (uint32_t i = 0; i < a->lhs_batch.n; i++) {
     int64_t p = a->lhs_batch.v[i], q = a->rhs_batch.v[i];

@@ -33,6 +33,7 @@ void moec_plan_tables_init(moec_plan_tables *t, moec_arena *arena, moec_module *
 void moec_plan_tables_fini(moec_plan_tables *t); /* the data section; tables belong to the arena */
 
 moec_str_ref moec_plan_str(moec_plan_tables *t, const char *s);
+static inline const char *moec_plan_text(const moec_plan_tables *t, moec_str_ref s) { return &t->strings[s]; }
 moec_str_ref moec_plan_sym(moec_plan_tables *t, moec_sym s);
 moec_expr_ref moec_plan_expr_of(moec_plan_tables *t, moec_dim d);
 moec_expr_ref moec_plan_expr_const(moec_plan_tables *t, int64_t v);

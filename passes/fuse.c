@@ -3,9 +3,10 @@
  *     dot ──► [norm, rope, transpose: one kernel] ──► [attention: one kernel] ──► dot + residual ──► ...
  *
  * Library nodes (dot, conv, topk, cumsum, scatter, random, control, moe.*) stay, with operands and results in memory.
- * Everything between them goes into kernels: functions called by `fused`, whose body is generated code. Composites are inlined
- * first, but for attention, which is a kernel of its own together with its mask. Stages:
+ * Everything between them goes into kernels: functions called by `fused`, whose body is generated code. Composites are
+ * inlined first, but for attention, which is a kernel of its own together with its mask. Stages:
  *
+ *     fuse_matrix    dots read strided matrices
  *     fuse_epilogue  adds that a library call does on its way out stay adds
  *     fuse_plan      which values are stored, which are computed where they are read (fuse_access, fuse_cost)
  *     fuse_merge     kernels with the same rows that share data become one
@@ -28,6 +29,7 @@ static bool keeps(void *user, const moec_graph *g, moec_node n) {
 }
 
 static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_fuse_shared *shared) {
+  MOEC_TRY(moec_fuse_matrices(g));
   MOEC_TRY(moec_fuse_reorder(g)); /* compacts: array order is topological from here on */
   moec_arena *a = m->arena;
   moec_fuse_plan p = {.m = m, .g = g};

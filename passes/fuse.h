@@ -92,6 +92,7 @@ moec_dim moec_fuse_rows(const moec_fuse_plan *p, uint32_t kernel);
 int moec_fuse_prefix(const moec_fuse_plan *p, moec_value v, moec_dim rows);
 
 moec_status *moec_fuse_decide(moec_fuse_plan *p) MOEC_MUST_USE; /* passes/fuse_plan.c */
+moec_status *moec_fuse_matrices(moec_graph *g) MOEC_MUST_USE;     /* passes/fuse_matrix.c; before there is a plan */
 void moec_fuse_epilogues(moec_fuse_plan *p);                    /* passes/fuse_epilogue.c */
 moec_status *moec_fuse_reorder(moec_graph *g) MOEC_MUST_USE;     /* the same file; before there is a plan */
 /* Whether computing |v| again in |readers| kernels costs no more than storing it. */
