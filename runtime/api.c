@@ -1,6 +1,7 @@
 /* include/moec.h: opening and closing. */
 #include <cblas.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,11 +97,14 @@ static moec_status *run_load(moec_model *m) {
 static moec_status *start(moec_model *m, const char *path, const moec_options *o) {
   /* Threads are ours: one library call works on one tile. */
   openblas_set_num_threads(1);
+  const char *poison = getenv("MOEC_POISON");
+  m->poison = poison && *poison && strcmp(poison, "0");
   m->ran = MOEC_SCHEDULE_COUNT;
   MOEC_TRY(moec_rt_pool_create(&m->memory, o->threads, &m->pool));
   MOEC_TRY(allocate(m));
   MOEC_TRY(moec_rt_kernels_load(&m->plan, &m->kernels));
   MOEC_TRY(load_params(m, path, o));
+  MOEC_TRY(moec_context(moec_rt_train_init(m), "%s", m->plan.file));
   return moec_context(run_load(m), "%s", m->plan.file);
 }
 
@@ -111,6 +115,7 @@ static moec_status *open_any(const char *path, const void *bytes, size_t size,
   *out = NULL;
   moec_model *m = calloc(1, sizeof *m);
   if (!m) return moec_rt_no_memory("model", sizeof *m);
+  m->refs = 1;
   bool trust = o->trust_weights != 0;
   moec_status *s = path ? moec_rt_plan_open(&m->memory, path, trust, &m->plan)
                         : moec_rt_plan_open_memory(&m->memory, bytes, size, trust, &m->plan);
@@ -134,12 +139,12 @@ moec_status *moec_open_memory(const void *bytes, size_t size, const moec_options
   return open_any(NULL, bytes, size, options, out);
 }
 
-void moec_close(moec_model *m) {
-  if (!m) return;
+static void destroy(moec_model *m) {
   moec_rt_memory *mem = &m->memory;
   moec_rt_pool_destroy(m->pool);
   if (m->kernels.mem) moec_rt_kernels_fini(&m->kernels);
   if (m->params.mem) moec_rt_params_fini(&m->params);
+  moec_rt_train_fini(mem, &m->train);
   for (uint32_t i = 0; m->dim_text && i < m->plan.n_exprs; i++) moec_rt_free(mem, m->dim_text[i]);
   for (uint32_t i = 0; m->inputs && i < m->n_ins; i++) {
     moec_rt_arena_fini(mem, &m->inputs[i].copy);
@@ -148,9 +153,19 @@ void moec_close(moec_model *m) {
   for (uint32_t i = 0; i < m->n_bindings; i++) moec_rt_free(mem, m->bindings[i]);
   moec_rt_arena *const arenas[] = {&m->load, &m->bind, &m->step, &m->scratch, &m->shared};
   for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) moec_rt_arena_fini(mem, arenas[i]);
-  void *const blocks[] = {m->dim_text, m->buffers, m->args,    m->inputs, m->shapes,
-                          m->fixed,    m->symbols, m->values,  m->ins,    m->outs};
+  void *const blocks[] = {m->dim_text, m->buffers, m->args, m->inputs, m->shapes, m->forced,
+                          m->fixed,    m->symbols, m->values, m->ins,  m->outs};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) moec_rt_free(mem, blocks[i]);
   if (m->plan.mem) moec_rt_plan_fini(&m->plan);
   free(m);
+}
+
+void moec_rt_release(moec_model *m) {
+  if (atomic_fetch_sub(&m->refs, 1) == 1) destroy(m);
+}
+
+void moec_close(moec_model *m) {
+  if (!m) return;
+  for (uint32_t i = 0; m->inputs && i < m->n_ins; i++) moec_rt_input_release(&m->inputs[i]);
+  moec_rt_release(m);
 }

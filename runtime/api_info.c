@@ -33,6 +33,14 @@ static const char *entry(const moec_model *m, moec_list list, uint32_t i, uint32
   return x->name;
 }
 
+static unsigned programs_of(const moec_rt_io *x) {
+  unsigned bits = 0;
+  for (unsigned k = 0; k < MOEC_PROGRAM_COUNT; k++) {
+    if (x->at[MOEC_AT_STEP + k] != MOEC_NONE) bits |= 1u << k;
+  }
+  return bits;
+}
+
 moec_status *moec_describe(const moec_model *m, moec_list list, uint32_t i, moec_description *out) {
   const moec_rt_plan *p = &m->plan;
   *out = (moec_description){0};
@@ -45,13 +53,16 @@ moec_status *moec_describe(const moec_model *m, moec_list list, uint32_t i, moec
   out->rank = t->rank;
   for (uint32_t a = 0; a < t->rank; a++) out->dims[a] = m->dim_text[p->pool[t->dims + a]];
   if (list == MOEC_INPUTS) {
-    const moec_plan_io *io = &p->inputs[moec_rt_io_first(&m->ins[i])];
-    out->has_default = io->has_default != 0;
-    out->default_value = io->dflt;
+    const moec_plan_io *io = moec_rt_default_of(m, i);
+    out->has_default = io != NULL;
+    out->default_value = io ? io->dflt : 0;
   }
   if (list == MOEC_PARAMETERS) {
     out->trainable = p->params[i].trainable != 0;
     out->expert = p->params[i].group == 1;
+    out->has_gradient = m->train.leaf_of[i] != MOEC_NONE;
+  } else {
+    out->programs = programs_of(&(list == MOEC_INPUTS ? m->ins : m->outs)[i]);
   }
   return NULL;
 }
@@ -95,8 +106,6 @@ moec_status *moec_symbol(const moec_model *m, uint32_t i, const char **name, int
   return NULL;
 }
 
-uint32_t moec_route_count(const moec_model *m) { return m->plan.n_moe_layers; }
-
 /* What is counted of a step: of the program that ran last, at first of forward. */
 static const moec_rt_placement *latest(const moec_model *m) {
   if (!m->bound) return NULL;
@@ -106,6 +115,8 @@ static const moec_rt_placement *latest(const moec_model *m) {
 void moec_counters_get(const moec_model *m, moec_counters *out) {
   *out = (moec_counters){
       .forwards = m->forwards,
+      .backwards = m->train.backwards,
+      .updates = m->train.updates,
       .binds = m->binds,
       .placements = m->placements,
       .allocations = m->memory.allocations,
@@ -116,11 +127,16 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
       .load_bytes = m->load.size,
       .bind_bytes = m->bind.size,
       .step_bytes = m->step.size,
+      .gradient_bytes = m->train.grads.size + m->train.held.size,
+      .optimizer_bytes = m->train.weights.size + m->train.moments.size,
       .live_bytes = m->memory.live,
       .peak_bytes = m->memory.peak,
   };
   const moec_rt_placement *x = latest(m);
   if (!x) return;
+  for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
+    out->program_bytes[k] = m->bound->of[MOEC_AT_STEP + k].bytes;
+  }
   out->kernels_per_step = x->kernels;
   out->library_per_step = x->library;
   out->moe_per_step = x->regions;

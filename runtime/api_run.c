@@ -80,10 +80,16 @@ moec_status *moec_bind_shapes(moec_model *m, const moec_view *inputs) {
   for (uint32_t i = 0; i < m->n_ins; i++) {
     m->shapes[i] = (moec_tensor){0};
     if (m->ins[i].at[MOEC_AT_STEP] == MOEC_NONE) continue;
-    if (m->plan.inputs[m->ins[i].at[MOEC_AT_STEP]].has_default && inputs[i].dtype == MOEC_DTYPE_NONE) continue;
+    if (moec_rt_default_of(m, i) && inputs[i].dtype == MOEC_DTYPE_NONE) continue;
     MOEC_TRY(to_tensor(&inputs[i], m->ins[i].name, &m->shapes[i]));
   }
   return bind_tensors(m, MOEC_AT_STEP, m->shapes);
+}
+
+moec_status *moec_place(moec_model *m, moec_program program) {
+  if (!moec_has_program(m, program)) return moec_rt_untrained();
+  if (!m->bound) return wrong("expected sizes to be bound first, got none");
+  return moec_rt_placement_make(m, m->bound, (moec_schedule)(MOEC_AT_STEP + (int)program));
 }
 
 moec_status *moec_shape(const moec_model *m, moec_list list, uint32_t i, moec_view *out) {
@@ -122,8 +128,8 @@ static moec_status *check_input(const moec_model *m, uint32_t i, const moec_view
 
 moec_status *moec_input_omit(moec_model *m, uint32_t i) {
   MOEC_TRY(check_index("input", i, m->n_ins));
-  const moec_plan_io *io = &m->plan.inputs[moec_rt_io_first(&m->ins[i])];
-  if (!io->has_default) return wrong("input \"%s\": it has no default", m->ins[i].name);
+  if (!moec_rt_default_of(m, i)) return wrong("input \"%s\": it has no default", m->ins[i].name);
+  moec_rt_input_release(&m->inputs[i]);
   m->inputs[i].view = (moec_tensor){0};
   return NULL;
 }
@@ -136,6 +142,7 @@ moec_status *moec_input_borrow(moec_model *m, uint32_t i, const moec_view *view)
     return wrong("input \"%s\": expected data aligned to %zu bytes, got %p",
                  m->ins[i].name, align, t.data);
   }
+  moec_rt_input_release(&m->inputs[i]);
   m->inputs[i].view = t;
   return NULL;
 }
@@ -148,6 +155,7 @@ moec_status *moec_input_copy(moec_model *m, uint32_t i, const moec_view *view) {
   size_t bytes = moec_tensor_bytes(&t);
   MOEC_TRY(moec_rt_arena_reserve(&m->memory, &in->copy, bytes, "input"));
   if (bytes) memcpy(in->copy.data, t.data, bytes);
+  moec_rt_input_release(in);
   t.data = in->copy.data;
   in->view = t;
   return NULL;
@@ -160,7 +168,8 @@ static bool sizes_fit(const moec_model *m, moec_schedule program) {
     moec_tensor want;
     const moec_tensor *got = &m->inputs[k].view;
     uint32_t i = m->ins[k].at[program];
-    if (i == MOEC_NONE || (got->dtype == MOEC_DTYPE_NONE && m->plan.inputs[i].has_default)) continue;
+    if (i == MOEC_NONE) continue;
+    if (got->dtype == MOEC_DTYPE_NONE && m->plan.inputs[i].has_default) continue;
     moec_rt_tensor_view(m, m->bound, m->plan.inputs[i].tensor, &want);
     if (got->dtype != want.dtype || !moec_rt_same_shape(got, &want)) return false;
   }
@@ -174,19 +183,18 @@ static moec_status *bind_inputs(moec_model *m, moec_schedule program) {
   return bind_tensors(m, program, m->shapes);
 }
 
-/* Where the data of input |k| is, which is |i| of the plan. A default fills room that grows with the sizes and
- * keeps its content. */
-static moec_status *input_data(moec_model *m, uint32_t k, uint32_t i, void **out) {
+/* Where the data of input |k| is, which |io| is in the program about to run. A default fills room
+ * that grows with the sizes and keeps its content. */
+static moec_status *input_data(moec_model *m, uint32_t k, const moec_plan_io *io, void **out) {
   moec_rt_input *in = &m->inputs[k];
   moec_tensor t;
   *out = in->view.data;
   if (in->view.dtype != MOEC_DTYPE_NONE) return NULL;
-  moec_rt_tensor_view(m, m->bound, m->plan.inputs[i].tensor, &t);
+  moec_rt_tensor_view(m, m->bound, io->tensor, &t);
   size_t bytes = moec_tensor_bytes(&t), n = (size_t)moec_tensor_numel(&t);
   bool full = in->fill.data && in->fill.size >= bytes;
   MOEC_TRY(moec_rt_arena_reserve(&m->memory, &in->fill, bytes, "input"));
-  for (size_t e = 0; !full && e < n; e++)
-    moec_store_f64(t.dtype, in->fill.data, e, m->plan.inputs[i].dflt);
+  for (size_t e = 0; !full && e < n; e++) moec_store_f64(t.dtype, in->fill.data, e, io->dflt);
   *out = in->fill.data;
   return NULL;
 }
@@ -198,7 +206,9 @@ moec_status *moec_rt_run_program(moec_model *m, moec_schedule program) {
   MOEC_TRY(bind_inputs(m, program));
   for (uint32_t k = 0; k < m->n_ins; k++) {
     uint32_t i = m->ins[k].at[program];
-    if (i != MOEC_NONE) MOEC_TRY(input_data(m, k, i, &m->buffers[p->tensors[p->inputs[i].tensor].buffer]));
+    if (i == MOEC_NONE) continue;
+    const moec_plan_io *io = &p->inputs[i];
+    MOEC_TRY(input_data(m, k, io, &m->buffers[p->tensors[io->tensor].buffer]));
   }
   MOEC_TRY(moec_rt_run_schedule(m, program, m->bound));
   moec_rt_placement *x = &m->bound->of[program];
@@ -230,25 +240,5 @@ moec_status *moec_output(const moec_model *m, uint32_t i, moec_view *out) {
   moec_tensor t;
   moec_rt_tensor_view(m, m->bound, m->plan.outputs[k].tensor, &t);
   view_from(&t, out);
-  return NULL;
-}
-
-static void view_optional(const moec_model *m, uint32_t tensor, moec_view *out) {
-  moec_tensor t;
-  if (tensor == MOEC_NONE) return;
-  moec_rt_tensor_view(m, m->bound, tensor, &t);
-  view_from(&t, out);
-}
-
-moec_status *moec_route(const moec_model *m, uint32_t layer, moec_layer_routes *out) {
-  *out = (moec_layer_routes){0};
-  MOEC_TRY(check_index("MoE layer", layer, m->plan.n_moe_layers));
-  MOEC_TRY(need_step(m));
-  const moec_plan_moe *l = &m->plan.moe_layers[layer];
-  out->name = moec_rt_str(&m->plan, l->name);
-  out->experts = l->experts;
-  view_optional(m, l->indices, &out->indices);
-  view_optional(m, l->weights, &out->weights);
-  view_optional(m, l->offsets, &out->offsets);
   return NULL;
 }

@@ -62,10 +62,33 @@ static moec_status *run_kernel(moec_model *m, const moec_plan_step *s, const moe
                     moec_rt_str(p, s->where));
 }
 
-static moec_status *run_step(moec_model *m, const moec_plan_step *s, const moec_rt_binding *b) {
+/* The bytes of results, except of those that are operands too: all bits set is NaN in every float
+ * type, and an index that is out of range. */
+static void poison(moec_model *m, const moec_plan_step *s, const moec_rt_binding *b) {
+  const moec_rt_plan *p = &m->plan;
+  for (uint32_t k = s->n_in; k < s->n_in + s->n_out; k++) {
+    uint32_t t = p->pool[s->args + k];
+    if (t == MOEC_NONE) continue;
+    uint32_t buffer = p->tensors[t].buffer;
+    bool in_place = false;
+    for (uint32_t i = 0; i < s->n_in && !in_place; i++) {
+      uint32_t in = p->pool[s->args + i];
+      in_place = in != MOEC_NONE && p->tensors[in].buffer == buffer;
+    }
+    size_t bytes = (size_t)b->values[p->buffers[buffer].bytes];
+    if (!in_place && bytes) memset(m->buffers[buffer], 0xff, bytes);
+  }
+}
+
+moec_status *moec_rt_run_step(moec_model *m, uint32_t i, const moec_rt_binding *b) {
+  const moec_plan_step *s = &m->plan.steps[i];
+  if (m->poison) poison(m, s, b);
   if (s->op == MOEC_STEP_KERNEL) return run_kernel(m, s, b);
   moec_rt_call call;
   moec_rt_call_init(m, s, b, true, &call);
+  if (m->forced && m->forced[i].dtype != MOEC_DTYPE_NONE) {
+    return moec_rt_run_forced(&call, &m->forced[i]);
+  }
   return moec_rt_op_get(s->op)->run(&call);
 }
 
@@ -77,10 +100,13 @@ static uint64_t now(void) {
 
 moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
   const moec_rt_plan *p = &m->plan;
+  if (m->poison && schedule >= MOEC_AT_STEP && b->of[schedule].bytes) {
+    memset(m->step.data, 0xff, b->of[schedule].bytes);
+  }
   bool timed = m->timed && schedule >= MOEC_AT_STEP;
   for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
     uint64_t start = timed ? now() : 0;
-    MOEC_TRY(run_step(m, &p->steps[i], b));
+    MOEC_TRY(moec_rt_run_step(m, i, b));
     if (timed) m->ns[p->steps[i].op] += now() - start;
   }
   return NULL;

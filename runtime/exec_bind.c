@@ -1,6 +1,7 @@
 /* Binding sizes: everything about a step that depends on sizes is worked out and checked here,
  * once for each set of them. */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -277,6 +278,12 @@ moec_status *moec_rt_prepare(moec_model *m, moec_schedule program) {
   MOEC_TRY(moec_rt_placement_make(m, m->bound, program));
   const moec_rt_placement *x = &m->bound->of[program];
   m->ran = MOEC_SCHEDULE_COUNT; /* programs share their arena */
+  if (x->bytes > m->step.size && atomic_load(&m->refs) > 1) {
+    return moec_error(MOEC_INVALID_ARGUMENT,
+                      "expected the tensors that other libraries hold to be released before the "
+                      "buffers of a step grow to %" PRIu64 " bytes",
+                      x->bytes);
+  }
   MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->step, x->bytes, "buffers of a step"));
   MOEC_TRY(moec_rt_reserve_scratch(m, &x->need));
   set_addresses(m, m->bound, program);

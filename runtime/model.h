@@ -9,6 +9,7 @@
 #include "runtime/params.h"
 #include "runtime/plan_read.h"
 #include "runtime/threads.h"
+#include "runtime/train.h"
 
 /* What one set of sizes means for one schedule. */
 typedef struct moec_rt_placement {
@@ -39,6 +40,8 @@ typedef struct moec_rt_io {
 
 typedef struct moec_rt_input {
   moec_tensor view; /* dtype NONE: not set */
+  void (*release)(void *owner); /* called when |view| is needed no more; NULL: nobody waits */
+  void *owner;
   moec_rt_arena copy;
   moec_rt_arena fill; /* the input's default, as often as any step needed it */
 } moec_rt_input;
@@ -70,9 +73,21 @@ struct moec_model {
   uint64_t tick, forwards, binds, placements, allocations_after_first;
   moec_schedule ran; /* the program whose outputs are valid; MOEC_SCHEDULE_COUNT: none */
   uint64_t ns[MOEC_STEP_COUNT];
+  moec_rt_train train;
+  moec_tensor *forced; /* [n_steps]: indices that a moe.select takes; dtype NONE: it chooses */
+  bool poison;         /* MOEC_POISON: what is not computed is NaN */
+  _Atomic uint32_t refs; /* the caller's, and one for each tensor that another library holds */
 };
 
+/* ---- api.c ---- */
+void moec_rt_release(moec_model *m); /* one reference less */
+
 /* ---- exec_io.c ---- */
+/* Tells the owner of the input's memory, if one waits. */
+static inline void moec_rt_input_release(moec_rt_input *in) {
+  if (in->release) in->release(in->owner);
+  in->release = NULL;
+}
 /* Fills m->ins and m->outs. */
 moec_status *moec_rt_io_init(moec_model *m) MOEC_MUST_USE;
 /* The index in the plan of the first program that has |x|. */
@@ -80,6 +95,12 @@ static inline uint32_t moec_rt_io_first(const moec_rt_io *x) {
   uint32_t s = MOEC_AT_STEP;
   while (x->at[s] == MOEC_NONE) s++;
   return x->at[s];
+}
+
+/* The record that says what fills input |i| where it is left out; NULL: it must be given. */
+static inline const moec_plan_io *moec_rt_default_of(const moec_model *m, uint32_t i) {
+  const moec_plan_io *io = &m->plan.inputs[moec_rt_io_first(&m->ins[i])];
+  return io->has_default ? io : NULL;
 }
 
 /* ---- exec_symbols.c ---- */
@@ -115,9 +136,15 @@ static inline bool moec_rt_placed(const moec_plan_buffer *b, moec_schedule progr
 moec_status *moec_rt_place(moec_model *m, moec_schedule program, const uint64_t *bytes,
                            uint64_t *offset, uint64_t *out_total) MOEC_MUST_USE;
 
+/* ---- routes.c ---- */
+/* moe.select with its result given. */
+moec_status *moec_rt_run_forced(const moec_rt_call *c, const moec_tensor *indices) MOEC_MUST_USE;
+
 /* ---- exec.c ---- */
 moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule,
                                   const moec_rt_binding *b) MOEC_MUST_USE;
+/* Step |i| of the plan alone. */
+moec_status *moec_rt_run_step(moec_model *m, uint32_t i, const moec_rt_binding *b) MOEC_MUST_USE;
 /* The operands of library step |s|; data from m->buffers, or NULL when |addresses| is false. */
 void moec_rt_call_init(const moec_model *m, const moec_plan_step *s, const moec_rt_binding *b,
                        bool addresses, moec_rt_call *out);

@@ -9,6 +9,7 @@
 typedef struct moec_rt_params {
   moec_rt_memory *mem;
   moec_map *files; /* by file of the plan */
+  char **paths;    /* where each was found */
   uint32_t n_files;
   moec_rt_arena copies;
   uint64_t mapped_bytes; /* of parameters that were not copied */

@@ -1,0 +1,204 @@
+/* include/moec.h: AdamW and SGD. Elements are updated in f32; what is the same for all of them is worked
+ * out in f64. */
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+
+#include "runtime/convert.h"
+#include "runtime/model.h"
+
+static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
+static moec_status *wrong(const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
+  va_end(args);
+  return s;
+}
+
+/* ---- options ----------------------------------------------------------------------------- */
+
+void moec_optimizer_defaults(moec_optimizer_kind kind, moec_optimizer *out) {
+  *out = (moec_optimizer){.kind = kind, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+  if (kind == MOEC_ADAMW) out->weight_decay = 0.01;
+}
+
+static const struct {
+  const char *name;
+  size_t offset;
+  double low, below;
+} ranges[] = {
+    {"lr", offsetof(moec_optimizer, lr), 0, INFINITY},
+    {"weight_decay", offsetof(moec_optimizer, weight_decay), 0, INFINITY},
+    {"beta1", offsetof(moec_optimizer, beta1), 0, 1},
+    {"beta2", offsetof(moec_optimizer, beta2), 0, 1},
+    {"eps", offsetof(moec_optimizer, eps), 0, INFINITY},
+    {"momentum", offsetof(moec_optimizer, momentum), 0, INFINITY},
+};
+
+moec_status *moec_optimizer_set(moec_model *m, const moec_optimizer *o) {
+  moec_rt_train *t = &m->train;
+  MOEC_TRY(moec_rt_need_training(m));
+  if (o->kind != MOEC_ADAMW && o->kind != MOEC_SGD) {
+    return wrong("optimizer: expected kind %d or %d, got %d", (int)MOEC_ADAMW, (int)MOEC_SGD,
+                 (int)o->kind);
+  }
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+    double v = *(const double *)(const void *)((const char *)o + ranges[i].offset);
+    if (v >= ranges[i].low && v < ranges[i].below) continue;
+    return wrong("optimizer: %s: expected at least %g and below %g, got %g", ranges[i].name,
+                 ranges[i].low, ranges[i].below, v);
+  }
+  if (t->step && (o->kind != t->optimizer.kind ||
+                  (o->kind == MOEC_SGD && !o->momentum != !t->optimizer.momentum))) {
+    return wrong("optimizer: expected the kind that made the first %" PRId64
+                 " steps, whose moments there are, got another",
+                 t->step);
+  }
+  t->optimizer = *o;
+  t->chosen = true;
+  return NULL;
+}
+
+static moec_status *need_optimizer(const moec_model *m) {
+  MOEC_TRY(moec_rt_need_training(m));
+  return m->train.chosen ? NULL : wrong("expected moec_optimizer_set() first, got no optimizer");
+}
+
+moec_status *moec_optimizer_set_lr(moec_model *m, double lr) {
+  MOEC_TRY(need_optimizer(m));
+  moec_optimizer o = m->train.optimizer;
+  o.lr = lr;
+  return moec_optimizer_set(m, &o);
+}
+
+moec_status *moec_optimizer_set_decay(moec_model *m, uint32_t i, double weight_decay) {
+  MOEC_TRY(moec_rt_need_training(m));
+  if (i >= m->plan.n_params) {
+    return wrong("parameter: expected an index below %u, got %u", m->plan.n_params, i);
+  }
+  if (!(weight_decay >= 0 && weight_decay < INFINITY)) {
+    return wrong("weight_decay: expected at least 0, got %g", weight_decay);
+  }
+  uint32_t k = m->train.leaf_of[i];
+  if (k == MOEC_NONE) {
+    return wrong("parameter \"%s\": it is not trained", moec_rt_str(&m->plan, m->plan.params[i].name));
+  }
+  m->train.leaves[k].decay = weight_decay;
+  return NULL;
+}
+
+static double decay_of(const moec_model *m, const moec_rt_leaf *l) {
+  const moec_optimizer *o = &m->train.optimizer;
+  if (!isnan(l->decay)) return l->decay;
+  uint32_t rank = m->plan.tensors[m->plan.params[l->param].tensor].rank;
+  return o->decay_matrices_only && rank < 2 ? 0 : o->weight_decay;
+}
+
+/* ---- updates ----------------------------------------------------------------------------- */
+
+typedef struct update {
+  float *w, *first, *second;
+  const float *g;
+  float keep;         /* AdamW: 1 - lr * decay */
+  float beta2, eps;   /* AdamW */
+  float grow1, grow2; /* AdamW: 1 - beta, rounded once */
+  float decay, momentum; /* SGD */
+  float lr;       /* AdamW: divided by the first bias correction */
+  float scale;    /* AdamW: 1 / sqrt(the second bias correction) */
+  bool has_first; /* SGD: the moment is there, from an earlier step */
+} update;
+
+/* A square root that sets errno is not vectorised. */
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((optimize("O3", "no-math-errno")))
+#endif
+static void adamw(void *ctx, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const update u = *(const update *)ctx;
+  float *restrict w = u.w, *restrict first = u.first, *restrict second = u.second;
+  const float *restrict g = u.g;
+  for (int64_t i = begin; i < end; i++) {
+    first[i] += (g[i] - first[i]) * u.grow1;
+    second[i] = second[i] * u.beta2 + g[i] * g[i] * u.grow2;
+    float root = sqrtf(second[i]) * u.scale + u.eps;
+    w[i] = w[i] * u.keep - u.lr * (first[i] / root);
+  }
+}
+
+MOEC_RT_VECTOR static void sgd(void *ctx, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const update u = *(const update *)ctx;
+  float *restrict w = u.w;
+  const float *restrict g = u.g;
+  for (int64_t i = begin; i < end; i++) w[i] -= u.lr * (g[i] + u.decay * w[i]);
+}
+
+MOEC_RT_VECTOR static void sgd_momentum(void *ctx, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const update u = *(const update *)ctx;
+  float *restrict w = u.w, *restrict first = u.first;
+  const float *restrict g = u.g;
+  float momentum = u.has_first ? u.momentum : 0;
+  for (int64_t i = begin; i < end; i++) {
+    first[i] = first[i] * momentum + (g[i] + u.decay * w[i]);
+    w[i] -= u.lr * first[i];
+  }
+}
+
+static void update_leaf(moec_model *m, moec_rt_leaf *l) {
+  const moec_optimizer *o = &m->train.optimizer;
+  double decay = decay_of(m, l), step = (double)++l->updates;
+  update u = {.w = l->master,
+              .first = l->first,
+              .second = l->second,
+              .g = moec_rt_grad(m->buffers, l),
+              .decay = (float)decay,
+              .lr = (float)o->lr,
+              .momentum = (float)o->momentum,
+              .has_first = l->updates > 1};
+  moec_rt_range_fn fn = o->momentum != 0 ? sgd_momentum : sgd;
+  if (o->kind == MOEC_ADAMW) {
+    fn = adamw;
+    u.keep = (float)(1 - o->lr * decay);
+    u.beta2 = (float)o->beta2, u.eps = (float)o->eps;
+    u.grow1 = (float)(1 - o->beta1), u.grow2 = (float)(1 - o->beta2);
+    u.lr = (float)(o->lr / (1 - pow(o->beta1, step)));
+    u.scale = (float)(1 / sqrt(1 - pow(o->beta2, step)));
+  }
+  moec_rt_each(m->pool, l->n, fn, &u);
+}
+
+moec_status *moec_optimizer_step(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  bool any = false;
+  MOEC_TRY(need_optimizer(m));
+  for (uint32_t k = 0; k < t->n; k++) any = any || t->leaves[k].has_grad;
+  if (!any) return wrong("expected gradients to be computed before an update, got none");
+  MOEC_TRY(moec_rt_masters_make(m));
+  MOEC_TRY(moec_rt_moments_make(m, &t->optimizer));
+  for (uint32_t k = 0; k < t->n; k++) {
+    if (t->leaves[k].has_grad) update_leaf(m, &t->leaves[k]);
+  }
+  t->step++;
+  t->updates++;
+  t->pending = false;
+  return moec_rt_masters_apply(m);
+}
+
+/* ---- progress ---------------------------------------------------------------------------- */
+
+moec_status *moec_progress_get(const moec_model *m, moec_progress *out) {
+  *out = (moec_progress){0};
+  MOEC_TRY(moec_rt_need_training(m));
+  const moec_rt_train *t = &m->train;
+  *out = (moec_progress){t->step, t->optimizer.lr, {t->rng[0], t->rng[1]}};
+  return NULL;
+}
+
+moec_status *moec_progress_set_rng(moec_model *m, const uint64_t rng[2]) {
+  MOEC_TRY(moec_rt_need_training(m));
+  m->train.rng[0] = rng[0];
+  m->train.rng[1] = rng[1];
+  return NULL;
+}

@@ -1,0 +1,382 @@
+/* Programs that share a file: losses, gradients, micro-batches, optimizers, and what an update derives. */
+#include <math.h>
+
+#include "base/tensor.h"
+#include "include/moec.h"
+#include "tests/unit/train_sample.h"
+
+static char *dir;
+static moec_map object;
+
+static moec_model *open_plan(plan_builder *b, int threads, uint8_t **file) {
+  size_t size;
+  moec_model *m;
+  moec_options o = {.threads = threads, .weights_dir = dir};
+  *file = pb_finish(b, NULL, &object, &size);
+  free(b);
+  UNIT_OK(moec_open_memory(*file, size, &o, &m));
+  return m;
+}
+
+enum { MOST = 64 };
+typedef struct io {
+  float x[MOST], other[MOST];
+} io;
+
+static void give(moec_model *m, const char *name, float *data, int64_t n) {
+  uint32_t i;
+  moec_view v = {data, MOEC_DTYPE_F32, 1, {n}};
+  UNIT_OK(moec_find(m, MOEC_INPUTS, name, &i));
+  UNIT_OK(moec_input_borrow(m, i, &v));
+}
+
+static void fill(io *t, int seed) {
+  for (int i = 0; i < MOST; i++) {
+    t->x[i] = (float)((i * 7 + seed) % 11) / 4 - 1;
+    t->other[i] = (float)((i * 5 + seed) % 13) / 2 - 3;
+  }
+}
+
+static const float *parameter(moec_model *m, const char *name) {
+  uint32_t i;
+  moec_view v;
+  UNIT_OK(moec_find(m, MOEC_PARAMETERS, name, &i));
+  UNIT_OK(moec_parameter(m, i, &v));
+  return v.data;
+}
+
+static float *gradient(moec_model *m, const char *name) {
+  moec_view v;
+  UNIT_OK(moec_gradient_of(m, name, &v));
+  UNIT_TRUE(v.dtype == MOEC_DTYPE_F32);
+  return v.data;
+}
+
+static void close_to(const float *got, const double *want, int64_t n, double tolerance) {
+  for (int64_t i = 0; i < n; i++) {
+    double off = fabs((double)got[i] - want[i]);
+    ck_assert_msg(off <= tolerance * (1 + fabs(want[i])), "element %d: expected %.9g, got %.9g",
+                  (int)i, want[i], (double)got[i]);
+  }
+}
+
+static train_want step(moec_model *m, io *t, int64_t n, int accumulate, double *loss) {
+  give(m, "x", t->x, n);
+  give(m, "labels", t->other, n);
+  train_want r = train_reference(n, parameter(m, "w"), parameter(m, "v"), t->x, t->other, NULL);
+  UNIT_OK(moec_loss_and_gradients(m, accumulate, loss));
+  return r;
+}
+
+START_TEST(test_loss_and_gradients) {
+  for (int threads = 1; threads <= 3; threads++) {
+    uint8_t *file;
+    moec_model *m = open_plan(train_build(), threads, &file);
+    io t;
+    moec_view v;
+    moec_counters c;
+    uint32_t i;
+    double loss;
+    fill(&t, 1);
+    for (int k = 0; k < 3; k++) { /* sizes come and go; programs share their memory */
+      int64_t n = k == 1 ? 8 : 37;
+      train_want r = step(m, &t, n, 0, &loss);
+      UNIT_TRUE(fabs(loss - r.loss) < 1e-4 * r.loss);
+      close_to(gradient(m, "w"), r.w, 4, 1e-5);
+      UNIT_TRUE(gradient(m, "t") == gradient(m, "w"));
+      close_to(gradient(m, "v"), r.v, 4, 1e-5);
+      UNIT_OK(moec_find(m, MOEC_OUTPUTS, "grad.x", &i));
+      UNIT_OK(moec_output(m, i, &v));
+      UNIT_TRUE(v.dims[0] == n);
+      close_to(v.data, r.dx, n, 1e-5);
+      UNIT_FAILS(moec_output(m, 0, &v), MOEC_INVALID_ARGUMENT, "output \"y\": it is none of");
+      moec_counters_get(m, &c);
+      ck_assert_uint_eq(c.kernels_per_step, 3);
+      UNIT_OK(moec_forward(m));
+      UNIT_OK(moec_output(m, 0, &v));
+      close_to(v.data, r.y, n, 1e-6);
+      moec_counters_get(m, &c);
+      ck_assert_uint_eq(c.kernels_per_step, 1);
+      give(m, "grad.y", t.other, n);
+      UNIT_OK(moec_vjp(m, 0));
+      r = train_reference(n, train_w, train_v, t.x, NULL, t.other);
+      close_to(gradient(m, "w"), r.w, 4, 1e-5);
+      close_to(gradient(m, "v"), r.v, 4, 1e-5);
+    }
+    moec_counters_get(m, &c);
+    UNIT_TRUE(c.forwards == 3 && c.backwards == 6 && c.updates == 0);
+    ck_assert_uint_eq(c.allocations_after_first, 0);
+    ck_assert_uint_eq(c.placements, 2);
+    UNIT_TRUE(c.program_bytes[MOEC_FORWARD] < c.program_bytes[MOEC_TRAIN]);
+    ck_assert_uint_eq(c.step_bytes, c.program_bytes[MOEC_TRAIN]);
+    UNIT_TRUE(c.mapped_bytes == 2 * 16 && c.optimizer_bytes == 0);
+    moec_close(m);
+    free(file);
+  }
+}
+END_TEST
+
+START_TEST(test_inputs_and_outputs_of_programs) {
+  uint8_t *file;
+  moec_model *m = open_plan(train_build(), 1, &file);
+  static const struct {
+    moec_list list;
+    const char *name;
+    unsigned programs;
+  } want[] = {{MOEC_INPUTS, "x", 7},  {MOEC_INPUTS, "labels", 2}, {MOEC_INPUTS, "grad.y", 4},
+              {MOEC_OUTPUTS, "y", 1}, {MOEC_OUTPUTS, "loss", 2},  {MOEC_OUTPUTS, "grad.x", 6}};
+  moec_description d;
+  io t;
+  ck_assert_uint_eq(moec_count(m, MOEC_INPUTS), 3);
+  ck_assert_uint_eq(moec_count(m, MOEC_OUTPUTS), 3);
+  for (uint32_t i = 0; i < 6; i++) {
+    UNIT_OK(moec_describe(m, want[i].list, i % 3, &d));
+    UNIT_TRUE(!strcmp(d.name, want[i].name) && d.programs == want[i].programs);
+  }
+  UNIT_OK(moec_describe(m, MOEC_PARAMETERS, 1, &d));
+  UNIT_TRUE(d.trainable && d.has_gradient);
+  UNIT_OK(moec_describe(m, MOEC_PARAMETERS, 3, &d));
+  UNIT_TRUE(d.trainable && !d.has_gradient);
+  fill(&t, 1);
+  give(m, "x", t.x, 8);
+  UNIT_OK(moec_forward(m)); /* needs no labels */
+  UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT,
+             "input \"labels\" is missing");
+  give(m, "labels", t.other, 9);
+  UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT,
+             "input \"labels\": axis 0: expected size n = 8, got 9 with n = 8");
+  UNIT_OK(moec_forward(m));
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+START_TEST(test_parts_of_a_batch_add_up) {
+  uint8_t *file;
+  moec_model *m = open_plan(train_build(), 2, &file);
+  io t;
+  double w[4] = {0}, v[4] = {0}, norm;
+  moec_view view;
+  UNIT_FAILS(moec_gradient_of(m, "w", &view), MOEC_INVALID_ARGUMENT, "no gradient was computed");
+  for (int part = 0; part < 4; part++) {
+    fill(&t, part);
+    train_want r = step(m, &t, 8 + 8 * (part & 1), 1, NULL);
+    for (int i = 0; i < 4; i++) w[i] += r.w[i], v[i] += r.v[i];
+    close_to(gradient(m, "w"), w, 4, 1e-5);
+    close_to(gradient(m, "v"), v, 4, 1e-5);
+  }
+  t.other[3] = 1e7f; /* a part that fails leaves the sum as it was */
+  UNIT_FAILS(moec_loss_and_gradients(m, 1, NULL), MOEC_INVALID_ARGUMENT, "out of range");
+  close_to(gradient(m, "w"), w, 4, 1e-5);
+  UNIT_OK(moec_scale_gradients(m, 0.25));
+  double sum = 0;
+  for (int i = 0; i < 4; i++) {
+    w[i] /= 4, v[i] /= 4;
+    sum += w[i] * w[i] + v[i] * v[i]; /* w and t are tied: once */
+  }
+  close_to(gradient(m, "w"), w, 4, 1e-5);
+  UNIT_OK(moec_clip_gradients(m, INFINITY, &norm));
+  UNIT_TRUE(fabs(norm - sqrt(sum)) < 1e-5 * norm);
+  UNIT_OK(moec_clip_gradients(m, 2 * norm, NULL));
+  close_to(gradient(m, "w"), w, 4, 1e-5);
+  UNIT_OK(moec_clip_gradients(m, norm / 10, NULL));
+  for (int i = 0; i < 4; i++) w[i] /= 10;
+  close_to(gradient(m, "w"), w, 4, 1e-5);
+  UNIT_FAILS(moec_gradient_of(m, "c", &view), MOEC_INVALID_ARGUMENT, "it has no gradient");
+  gradient(m, "v")[2] = NAN;
+  UNIT_FAILS(moec_clip_gradients(m, 1, &norm), MOEC_INVALID_ARGUMENT, "expected a finite norm");
+  UNIT_TRUE(isnan(norm));
+  fill(&t, 9); /* without the flag a step begins anew */
+  train_want r = step(m, &t, 8, 0, NULL);
+  close_to(gradient(m, "w"), r.w, 4, 1e-5);
+  t.other[3] = 1e7f; /* and one that fails leaves none */
+  UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT, "out of range");
+  UNIT_FAILS(moec_gradient_of(m, "w", &view), MOEC_INVALID_ARGUMENT, "no gradient was computed");
+  UNIT_FAILS(moec_clip_gradients(m, 1, NULL), MOEC_INVALID_ARGUMENT, "expected gradients");
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+/* ---- optimizers against their formulas in f64 -------------------------------------------- */
+
+typedef struct reference {
+  double w[4], m[4], v[4];
+} reference;
+
+static void adamw(reference *r, const double *g, const moec_optimizer *o, double decay, int step) {
+  for (int i = 0; i < 4; i++) {
+    r->w[i] -= o->lr * decay * r->w[i];
+    r->m[i] = o->beta1 * r->m[i] + (1 - o->beta1) * g[i];
+    r->v[i] = o->beta2 * r->v[i] + (1 - o->beta2) * g[i] * g[i];
+    double m = r->m[i] / (1 - pow(o->beta1, step)), v = r->v[i] / (1 - pow(o->beta2, step));
+    r->w[i] -= o->lr * m / (sqrt(v) + o->eps);
+  }
+}
+
+static void sgd(reference *r, const double *g, const moec_optimizer *o, double decay, int step) {
+  for (int i = 0; i < 4; i++) {
+    double d = g[i] + decay * r->w[i];
+    r->m[i] = step == 1 ? d : o->momentum * r->m[i] + d;
+    r->w[i] -= o->lr * r->m[i];
+  }
+}
+
+/* Three steps with |o|; decay of w and v as given. What is derived, and other programs, follow. */
+static void check_optimizer(const moec_optimizer *o, double decay_w, double decay_v) {
+  uint8_t *file;
+  moec_model *m = open_plan(train_build(), 2, &file);
+  reference w = {0}, v = {0};
+  moec_counters c;
+  moec_view y;
+  io t;
+  for (int i = 0; i < 4; i++) w.w[i] = (double)train_w[i], v.w[i] = (double)train_v[i];
+  UNIT_OK(moec_optimizer_set(m, o));
+  if (o->decay_matrices_only) UNIT_OK(moec_optimizer_set_decay(m, 2, decay_v));
+  for (int step_ = 1; step_ <= 3; step_++) {
+    fill(&t, step_);
+    if (step_ == 2) { /* in two parts */
+      step(m, &t, 16, 1, NULL);
+      step(m, &t, 8, 1, NULL);
+    } else {
+      step(m, &t, 24, 0, NULL);
+    }
+    double gw[4], gv[4];
+    for (int i = 0; i < 4; i++) {
+      gw[i] = (double)gradient(m, "w")[i], gv[i] = (double)gradient(m, "v")[i];
+    }
+    UNIT_OK(moec_optimizer_step(m));
+    (o->kind == MOEC_ADAMW ? adamw : sgd)(&w, gw, o, decay_w, step_);
+    (o->kind == MOEC_ADAMW ? adamw : sgd)(&v, gv, o, decay_v, step_);
+    close_to(parameter(m, "w"), w.w, 4, 2e-6);
+    close_to(parameter(m, "v"), v.w, 4, 2e-6);
+    UNIT_TRUE(parameter(m, "t") == parameter(m, "w"));
+    UNIT_TRUE(!memcmp(parameter(m, "c"), train_c, sizeof train_c));
+    train_want r = train_reference(24, parameter(m, "w"), parameter(m, "v"), t.x, t.other, NULL);
+    give(m, "x", t.x, 24);
+    UNIT_OK(moec_forward(m));
+    UNIT_OK(moec_output(m, 0, &y));
+    close_to(y.data, r.y, 24, 1e-5);
+  }
+  moec_counters_get(m, &c);
+  UNIT_TRUE(c.updates == 3 && c.allocations_after_first == 0);
+  moec_progress p;
+  UNIT_OK(moec_progress_get(m, &p));
+  UNIT_TRUE(p.step == 3 && p.lr == o->lr);
+  moec_close(m);
+  free(file);
+}
+
+START_TEST(test_optimizers) {
+  moec_optimizer o;
+  moec_optimizer_defaults(MOEC_ADAMW, &o);
+  o.lr = 0.05;
+  check_optimizer(&o, 0.01, 0.01);
+  o.weight_decay = 0.3, o.beta1 = 0.8, o.beta2 = 0.95, o.eps = 1e-3;
+  check_optimizer(&o, 0.3, 0.3);
+  o.decay_matrices_only = 1;
+  check_optimizer(&o, 0, 0.3);
+  check_optimizer(&o, 0, 0.7);
+  moec_optimizer_defaults(MOEC_SGD, &o);
+  check_optimizer(&o, 0, 0);
+  o.weight_decay = 0.1, o.momentum = 0.9;
+  check_optimizer(&o, 0.1, 0.1);
+}
+END_TEST
+
+START_TEST(test_optimizer_errors) {
+  uint8_t *file;
+  moec_model *m = open_plan(train_build(), 1, &file);
+  moec_optimizer o;
+  io t;
+  fill(&t, 2);
+  UNIT_FAILS(moec_optimizer_step(m), MOEC_INVALID_ARGUMENT, "expected moec_optimizer_set()");
+  moec_optimizer_defaults(MOEC_ADAMW, &o);
+  o.beta2 = 1;
+  UNIT_FAILS(moec_optimizer_set(m, &o), MOEC_INVALID_ARGUMENT, "beta2: expected at least 0");
+  o.beta2 = 0.9, o.lr = NAN;
+  UNIT_FAILS(moec_optimizer_set(m, &o), MOEC_INVALID_ARGUMENT, "lr: expected at least 0");
+  o.lr = 0.1;
+  UNIT_OK(moec_optimizer_set(m, &o));
+  UNIT_FAILS(moec_optimizer_step(m), MOEC_INVALID_ARGUMENT, "expected gradients");
+  UNIT_FAILS(moec_optimizer_set_decay(m, 3, 0.1), MOEC_INVALID_ARGUMENT, "\"c\": it is not trained");
+  step(m, &t, 8, 0, NULL);
+  UNIT_OK(moec_optimizer_step(m));
+  o.kind = MOEC_SGD;
+  UNIT_FAILS(moec_optimizer_set(m, &o), MOEC_INVALID_ARGUMENT, "the first 1 steps");
+  UNIT_OK(moec_optimizer_set_lr(m, 0.01));
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+START_TEST(test_models_without_train) {
+  uint8_t *file;
+  moec_model *m = open_plan(train_build_as(false), 1, &file);
+  moec_view v;
+  io t;
+  fill(&t, 0);
+  give(m, "x", t.x, 8);
+  UNIT_OK(moec_forward(m));
+  UNIT_TRUE(!moec_has_program(m, MOEC_TRAIN) && moec_has_program(m, MOEC_FORWARD));
+  UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT, "compiled without --train");
+  UNIT_FAILS(moec_vjp(m, 0), MOEC_INVALID_ARGUMENT, "compiled without --train");
+  UNIT_FAILS(moec_gradient(m, 0, &v), MOEC_INVALID_ARGUMENT, "compiled without --train");
+  UNIT_FAILS(moec_optimizer_step(m), MOEC_INVALID_ARGUMENT, "compiled without --train");
+  UNIT_FAILS(moec_save_state(m, "x"), MOEC_INVALID_ARGUMENT, "compiled without --train");
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+/* With MOEC_POISON what no step computes is NaN: here y, since its kernel has no rows. */
+START_TEST(test_poison) {
+  for (int on = 0; on <= 1; on++) {
+    uint8_t *file;
+    plan_builder *b = train_build();
+    b->kernels[1].rows = pb_const(b, 8);
+    ck_assert_int_eq(on ? setenv("MOEC_POISON", "1", 1) : unsetenv("MOEC_POISON"), 0);
+    moec_model *m = open_plan(b, 1, &file);
+    moec_view v;
+    io t;
+    fill(&t, 0);
+    give(m, "x", t.x, 8);
+    UNIT_OK(moec_forward(m));
+    UNIT_OK(moec_output(m, 0, &v));
+    for (int i = 0; i < 8; i++) UNIT_TRUE(isfinite(((float *)v.data)[i]));
+    give(m, "x", t.x, 12);
+    UNIT_OK(moec_forward(m));
+    UNIT_OK(moec_output(m, 0, &v));
+    for (int i = 0; i < 12; i++) UNIT_TRUE(!on || isnan(((float *)v.data)[i]) == (i >= 8));
+    moec_close(m);
+    free(file);
+  }
+  ck_assert_int_eq(unsetenv("MOEC_POISON"), 0);
+}
+END_TEST
+
+static void setup(void) {
+  char path[256];
+  uint8_t bytes[TRAIN_FILE];
+  dir = unit_folder();
+  object = pb_compile(dir, train_source);
+  train_weights(bytes);
+  UNIT_OK(moec_write_file(unit_path(path, dir, "weights.bin"), bytes, sizeof bytes, 0644));
+}
+
+static void teardown(void) {
+  moec_unmap(&object);
+  unit_remove(dir);
+}
+
+int main(void) {
+  Suite *suite = suite_create("train");
+  TCase *tcase = tcase_create("train");
+  const TTest *const tests[] = {test_loss_and_gradients, test_inputs_and_outputs_of_programs,
+                                test_parts_of_a_batch_add_up, test_optimizers,
+                                test_optimizer_errors, test_models_without_train, test_poison};
+  tcase_add_unchecked_fixture(tcase, setup, teardown);
+  for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);
+  suite_add_tcase(suite, tcase);
+  return unit_run(suite);
+}
