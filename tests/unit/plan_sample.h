@@ -71,6 +71,10 @@ static inline void sample_layer(plan_builder *b, moec_expr_ref tokens, uint32_t 
   pb_step(b, MOEC_AT_STEP, MOEC_STEP_MOE_COMBINE, 4, 1,
           (uint32_t[]){weighted, inv, MOEC_NONE, x, sum}, 1, k)
       ->moe = 0;
+  const moec_expr_ref gradient[] = {c4, c8, c8}, sums[] = {c4, c8};
+  uint32_t back = sample_add(b, MOEC_STEP_MOE_DISPATCH, 3, x, perm, v, MOEC_F32, 2, wide, 1, k);
+  sample_add(b, MOEC_STEP_MOE_GROUPED_OUTER, 3, back, rows, offsets, MOEC_F32, 3, gradient, 0, NULL);
+  sample_add(b, MOEC_STEP_MOE_GROUP_SUM, 2, back, offsets, 0, MOEC_F32, 2, sums, 0, NULL);
   PB_ADD(b, moe_layers, (moec_plan_moe){i, v, offsets, 4, 2, 0, pb_str(b, "layer0"), MOEC_AT_STEP});
   pb_output(b, "y", sum);
 }

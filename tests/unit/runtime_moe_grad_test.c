@@ -40,9 +40,11 @@ static void check_equal(const moec_tensor *got, const moec_tensor *want) {
 
 /* ---- sums over the rows of experts --------------------------------------------------------- */
 
+enum { SPREAD, EVERY_OTHER, ALL_TO_FIRST, ALL_TO_LAST };
+
 typedef struct sorted {
   int64_t n, experts, m, k;
-  enum { SPREAD, EVERY_OTHER, ALL_TO_FIRST, ALL_TO_LAST } skew;
+  int skew;
 } sorted;
 
 static moec_tensor make_offsets(const sorted *r) {
