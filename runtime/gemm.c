@@ -11,16 +11,16 @@
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 moec_rt_tiles moec_rt_gemm_tiles(int64_t m, int64_t n, int64_t k) {
-  /* About 50 us of work a tile, and at most so many tiles that packing the operands, which every
-   * tile does for itself, costs little. */
-  enum { WORTH = 1 << 21, MOST = 64, STEP = 16, LEAST = 32 };
+  /* About 50 us of work a tile, and at most so many tiles that rearranging the rows, which every
+   * tile does for itself and uses once a column, costs little. */
+  enum { WORTH = 1 << 21, MOST = 64, STEP = 16, LEAST_ROWS = 32, LEAST_COLUMNS = 128 };
   moec_rt_tiles t = {m < 1 ? 1 : m, n < 1 ? 1 : n, 1, 1};
   double work = (double)m * (double)n * (double)k;
   int64_t wanted = work / WORTH >= MOST ? MOST : (int64_t)(work / WORTH);
   while (t.rows * t.cols < wanted) {
-    bool by_rows = t.m >= t.n;
+    bool by_rows = t.m >= 2 * LEAST_ROWS && (t.m >= t.n || t.n < 2 * LEAST_COLUMNS);
     int64_t *size = by_rows ? &t.m : &t.n;
-    if (*size < 2 * LEAST) break;
+    if (!by_rows && t.n < 2 * LEAST_COLUMNS) break;
     *size = ceil_div(ceil_div(*size, 2), STEP) * STEP;
     t.rows = ceil_div(m, t.m);
     t.cols = ceil_div(n, t.n);

@@ -17,7 +17,7 @@
 #define AVX2 __attribute__((target("avx2,fma")))
 #define AVX2_INLINE AVX2 __attribute__((always_inline)) static inline
 
-enum { KB = 256, NB = 192, VECTORS = 3, LANES = 8 * VECTORS, LINE = 16 };
+enum { KB = 256, NB = 384, VECTORS = 3, LANES = 8 * VECTORS, LINE = 16 };
 
 typedef struct block {
   float x[KB * LANES] __attribute__((aligned(32)));
