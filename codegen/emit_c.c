@@ -145,6 +145,13 @@ static bool far_apart(const moec_emit *e, uint32_t var) {
   return false;
 }
 
+/* The rows of all chunks. */
+static moec_dim chunked_rows(const moec_kernel *k) {
+  for (size_t i = 0; i < k->n_vars; i++)
+    if (k->vars[i].kind == MOEC_KVAR_CHUNK_ROW) return k->vars[i].hi;
+  return moec_dim_const(k->m, 0);
+}
+
 static void loop_head(moec_emit *e, const moec_kstmt *st) {
   const moec_kvar *v = &e->k->vars[st->id];
   if (st->simd && !far_apart(e, st->id)) {
@@ -161,6 +168,14 @@ static void loop_head(moec_emit *e, const moec_kstmt *st) {
   } else if (v->kind == MOEC_KVAR_BLOCK) {
     moec_emit_line(e, "for (int64_t block = begin; block < end; block += %d) {", MOEC_KERNEL_LANES);
     moec_emit_line(e, "  const int64_t lanes = moec_least(end - block, %d);", MOEC_KERNEL_LANES);
+  } else if (v->kind == MOEC_KVAR_CHUNK) {
+    moec_emit_line(e, "for (int64_t chunk = begin; chunk < end; chunk++) {");
+    moec_emit_indent(e);
+    moec_buf_printf(e->b, "  const int64_t rows = moec_least(chunk * %lld + %lld, ", (long long)e->k->chunk, (long long)e->k->chunk);
+    moec_emit_dim(e, chunked_rows(e->k));
+    moec_buf_puts(e->b, ");\n");
+  } else if (v->kind == MOEC_KVAR_CHUNK_ROW) {
+    moec_emit_line(e, "for (int64_t row = chunk * %lld; row < rows; row++) {", (long long)e->k->chunk);
   } else if (v->kind == MOEC_KVAR_KEY) {
     moec_emit_line(e, "for (int64_t j = j0; j < j1; j++) {");
   } else if (v->kind == MOEC_KVAR_LANE) {

@@ -100,6 +100,8 @@ void moec_emit_dim(moec_emit *e, moec_dim d) {
 void moec_emit_var(moec_emit *e, uint32_t var) {
   static const char *const names[] = {[MOEC_KVAR_ROW] = "row",
                                       [MOEC_KVAR_BLOCK] = "block",
+                                      [MOEC_KVAR_CHUNK] = "chunk",
+                                      [MOEC_KVAR_CHUNK_ROW] = "row",
                                       [MOEC_KVAR_LANE] = "lane",
                                       [MOEC_KVAR_KEY] = "j"};
   static const char *const params[] = {[MOEC_KPARAM_BATCH] = "b",

@@ -64,6 +64,8 @@ typedef enum moec_kvar_kind {
   MOEC_KVAR_BLOCK, /* the parallel index in steps of MOEC_KERNEL_LANES */
   MOEC_KVAR_LANE,  /* 0 .. min(MOEC_KERNEL_LANES, end - block) */
   MOEC_KVAR_LOOP,  /* lo .. hi */
+  MOEC_KVAR_CHUNK, /* the parallel index in a kernel with |chunk|: blocks of rows */
+  MOEC_KVAR_CHUNK_ROW, /* its rows: chunk * k->chunk .. min(+ k->chunk, hi) */
   MOEC_KVAR_PARAM, /* a parameter of the function: number |copy| (codegen/kernel_attention.h) */
   MOEC_KVAR_KEY    /* loop over keys j0 .. j1, given as parameters */
 } moec_kvar_kind;
@@ -120,6 +122,7 @@ typedef struct moec_kernel {
   moec_module *m;
   const char *what; /* "exp*2+reduce_sum f32[batch, seq, 64]" */
   moec_dim range;   /* of the parallel index */
+  int64_t chunk;    /* rows a step of the parallel index handles, one after the other; 0: it is the row */
   moec_dim scratch; /* bytes a thread */
   moec_dim flops;
   uint32_t grain;

@@ -69,7 +69,7 @@ static moec_kernel *begin(const builder *b, moec_kpool *p, moec_keval *ev) {
 
 static moec_status *end(const builder *b, moec_kpool *p, moec_kernel *k, moec_koperand o,
                         moec_knest *nest, moec_kx index, moec_kx value) {
-  moec_kstore store = {k->n_in, index, value};
+  moec_kstore store = {.buffer = k->n_in, .index = index, .value = value};
   if (p->error) return p->error;
   MOEC_TRY(check(b, p, value, o));
   nest->stores = &store, nest->n_stores = 1;

@@ -191,11 +191,12 @@ static const char *describe(moec_arena *a, const moec_graph *fn) {
   return s;
 }
 
-/* Rows a thread should take at least: about 20 microseconds of work, sizes taken as 256. */
-static uint32_t grain(const moec_kernel *k, moec_dim elements) {
+/* Rows a thread should take at least: about 20 microseconds of work, sizes taken as 256. |least|: of that, for the sake of
+ * memory: the lanes of a block read neighbours. */
+static uint32_t grain(const moec_kernel *k, moec_dim elements, uint32_t least) {
   uint32_t n = moec_dim_symbol_count(k->m);
   int64_t sizes[64], flops = 0, rows = 1, count = 0;
-  if (n > 64) return 1;
+  if (n > 64) return least;
   for (uint32_t i = 0; i < n; i++) sizes[i] = 256;
   moec_status *s = moec_dim_eval(k->m, k->flops, sizes, &flops);
   if (!s) s = moec_dim_eval(k->m, k->range, sizes, &rows);
@@ -203,7 +204,8 @@ static uint32_t grain(const moec_kernel *k, moec_dim elements) {
   moec_status_free(s);
   if (rows < 1) rows = 1;
   int64_t work = flops / rows + 4 * (count / rows) + 1;
-  return work >= 65536 ? 1 : (uint32_t)(65536 / work);
+  uint32_t rows_worth = work >= 65536 ? 1 : (uint32_t)(65536 / work);
+  return rows_worth < least ? least : rows_worth;
 }
 
 moec_status *moec_kernel_build(moec_arena *a, moec_module *m, const moec_graph *fn, moec_dim rows,
@@ -217,15 +219,17 @@ moec_status *moec_kernel_build(moec_arena *a, moec_module *m, const moec_graph *
   if (!moec_kspace_init(&b.space, a, fn, rows))
     return MOEC_BUG("fused function: expected results whose leading axes are the rows of the call");
   MOEC_TRY(refine(&b));
-  choose_space(&b);
+  if (!b.space.chunk) choose_space(&b);
   moec_kernel *k = b.k;
   moec_kschedule(&b.pool, k, b.loops.row, b.loops.nests, b.loops.n_nests);
   if (b.pool.error) return b.pool.error;
   k->what = describe(a, fn);
-  k->range = b.space.rows;
+  k->chunk = b.space.chunk;
+  k->range = k->chunk ? moec_dim_ceildiv(m, b.space.rows, moec_dim_const(m, k->chunk)) : b.space.rows;
   k->nodes = b.pool.nodes, k->n_nodes = b.pool.n;
   k->vars = b.pool.vars, k->n_vars = b.pool.n_vars;
-  k->grain = grain(k, moec_type_numel(m, moec_value_get(fn, fn->outputs[0])->type));
+  k->grain = grain(k, moec_type_numel(m, moec_value_get(fn, fn->outputs[0])->type),
+                   b.space.row_kind == MOEC_KVAR_BLOCK ? MOEC_KERNEL_LANES : 1);
   *out = k;
   return NULL;
 }

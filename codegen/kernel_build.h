@@ -99,6 +99,7 @@ void moec_kx_unflatten(moec_kpool *p, moec_kcoord flat, moec_type_info t, moec_k
 typedef struct moec_kstore {
   uint32_t buffer;
   moec_kx index, value;
+  bool of_chunk; /* |value| is a reduction over the rows of a chunk, stored when they are done */
 } moec_kstore;
 
 /* Loops over |vars|, outermost first, around |stores|; nests that begin with the same variables
@@ -110,7 +111,8 @@ typedef struct moec_knest {
   size_t n_stores, cap_stores;
 } moec_knest;
 
-/* Fills k->body, temps, scratch and flops from nests below the row loop |row|, if any. */
+/* Fills k->body, temps, scratch and flops from nests below the row loop |row|, if any; in a kernel with chunks, the
+ * row loop is inside the loop over those. */
 void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest *nests,
                     size_t n_nests);
 /* Whether reduction |e| reads memory in the order of |var| rather than of its own variable. */
@@ -142,8 +144,9 @@ typedef struct moec_kgroup {
 
 /* A choice of loops, refined until it fits (kernel_build.c). */
 typedef struct moec_kspace {
-  moec_kvar_kind row_kind; /* ROW, or BLOCK: rows are the lanes of the innermost loops */
+  moec_kvar_kind row_kind; /* ROW, CHUNK_ROW, or BLOCK: rows are the lanes of the innermost loops */
   moec_dim rows;
+  int64_t chunk; /* rows of a chunk, where some output is a block_sum; else 0 */
   uint32_t n_groups;
   moec_kgroup groups[16];
   uint32_t *group_of; /* by output */
@@ -157,7 +160,8 @@ typedef struct moec_kloops {
   size_t n_nests, cap_nests;
 } moec_kloops;
 
-/* Row axes and groups for |rows|; false when some output's shape does not begin with |rows| rows. */
+/* Row axes and groups for |rows|; false when some output's shape does not begin with |rows| rows. A block_sum counts with
+ * the shape of its operand. */
 bool moec_kspace_init(moec_kspace *s, moec_arena *a, const moec_graph *fn, moec_dim rows);
 /* One loop for each merged axis. */
 void moec_kgroup_reset(moec_module *m, moec_kgroup *g);
@@ -176,7 +180,14 @@ typedef struct moec_kuses {
   moec_kx *reduces;
   size_t n_reduces, cap_reduces;
 } moec_kuses;
-void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size_t n_nests);
+/* |row|: the row variable of a kernel with chunks, or none. */
+void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size_t n_nests, moec_kx row);
+/* What a store needs in each iteration of its nest: its value, or what a sum over rows adds up. */
+static inline moec_kx moec_kstore_operand(const moec_kpool *p, const moec_kstore *st) {
+  return st->of_chunk ? moec_kx_get(p, st->value)->args[0] : st->value;
+}
+/* The variable of chunks, where there is one. */
+moec_kx moec_kx_chunk(moec_kpool *p);
 #define MOEC_KX_COSTLY 16 /* cost of an expression that is worth storing */
 
 /* A function holding the attention node |n| (kernel_attention.c). */

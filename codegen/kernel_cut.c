@@ -114,7 +114,7 @@ bool moec_kspace_cut(moec_kspace *s, moec_kpool *p, const moec_kloops *loops) {
       c.var = moec_kloop_var(p, g, k, moec_dim_const(p->m, 0), c.loop->size);
       for (size_t w = 0; w < loops->n_nests; w++)
         for (size_t t = 0; t < loops->nests[w].n_stores; t++)
-          look(&c, loops->nests[w].stores[t].value, true);
+          look(&c, moec_kstore_operand(p, &loops->nests[w].stores[t]), true);
       bool here = refine(&c, k);
       changed = changed || here;
       again = g->n_loops != n_loops;

@@ -75,6 +75,12 @@ static uint32_t op_cost(moec_op op, moec_dtype t) {
   return op == MOEC_OP_CAST && (t == MOEC_F16 || t == MOEC_BF16) ? 4 : 1;
 }
 
+static uint64_t chunk_bit(const moec_kpool *p) {
+  for (uint32_t i = 0; i < p->n_vars; i++)
+    if (p->vars[i].kind == MOEC_KVAR_CHUNK) return UINT64_C(1) << i;
+  return 0;
+}
+
 static void derive(const moec_kpool *p, moec_kx_node *n) {
   uint32_t cost = n->kind == MOEC_KX_APPLY  ? op_cost(n->op, n->dtype)
                   : n->kind == MOEC_KX_LOAD ? 1
@@ -90,6 +96,8 @@ static void derive(const moec_kpool *p, moec_kx_node *n) {
   }
   n->cost = cost;
   if (n->kind == MOEC_KX_VAR) n->vars = UINT64_C(1) << n->id;
+  bool over_chunk = (n->kind == MOEC_KX_VAR || n->kind == MOEC_KX_REDUCE) && p->vars[n->id].kind == MOEC_KVAR_CHUNK_ROW;
+  if (over_chunk) n->vars |= chunk_bit(p); /* which rows, and how many */
   if (n->kind == MOEC_KX_DIV || n->kind == MOEC_KX_MOD) n->divs = n->vars;
   if (n->kind == MOEC_KX_REDUCE) {
     n->divs &= ~(UINT64_C(1) << n->id);
@@ -130,6 +138,13 @@ moec_kx moec_kx_var(moec_kpool *p, moec_kvar_kind kind, moec_dim lo, moec_dim hi
   moec_dim last = moec_dim_sub(p->m, hi, moec_dim_const(p->m, 1));
   return moec_kx_intern(
       p, (moec_kx_node){.kind = MOEC_KX_VAR, .dtype = MOEC_I64, .id = id, .lo = lo, .hi = last});
+}
+
+moec_kx moec_kx_chunk(moec_kpool *p) {
+  for (uint32_t i = 0; i < p->n_vars; i++)
+    if (p->vars[i].kind == MOEC_KVAR_CHUNK)
+      return moec_kx_var(p, MOEC_KVAR_CHUNK, p->vars[i].lo, p->vars[i].hi, 0);
+  return (moec_kx){0};
 }
 
 /* ---- values --------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@ typedef struct nest {
   moec_kx *accs; /* ACCUMULATE: these reductions; the others work on accs[0] */
   uint32_t n_accs;
   uint32_t temp; /* RESET, GATHER, FILL */
+  bool lasting;  /* a sum over the rows of a chunk: known from here to the end of the chunk */
 } nest;
 
 typedef struct undo {
@@ -289,7 +290,8 @@ static bool has_loop(const moec_kstmts *body) {
 
 static moec_dim trip_count(const scheduler *s, uint32_t var) {
   const moec_kvar *v = &s->p->vars[var];
-  if (v->kind == MOEC_KVAR_LANE) return moec_dim_const(s->p->m, 1); /* the block counts its rows */
+  /* the block counts its lanes; the rows of all chunks are counted at once */
+  if (v->kind == MOEC_KVAR_LANE || v->kind == MOEC_KVAR_CHUNK) return moec_dim_const(s->p->m, 1);
   return moec_dim_sub(s->p->m, v->hi, v->lo);
 }
 
@@ -297,8 +299,9 @@ static void emit_loop(scheduler *s, const nest *nests, size_t n, uint32_t depth,
   uint32_t var = nests[0].vars[depth], stamp = ++s->stamp;
   for (size_t i = 0; i < n; i++) hoist_roots(s, &nests[i], bound, var, stamp);
   moec_kstmt loop = {.kind = MOEC_KSTMT_LOOP, .id = var};
-  if (nests[0].act == ACCUMULATE && nests[0].n_vars == depth + 1)
-    loop.accs = nests[0].accs, loop.n_accs = nests[0].n_accs;
+  for (size_t i = 0; i < n; i++)
+    if (nests[i].act == ACCUMULATE && nests[i].n_vars == depth + 1)
+      loop.accs = nests[i].accs, loop.n_accs = nests[i].n_accs;
   scheduler outside = *s;
   s->out = &loop.body, s->var = var, s->outer = bound;
   s->trips = moec_dim_mul(s->p->m, s->trips, trip_count(s, var));
@@ -313,6 +316,14 @@ static void emit_loop(scheduler *s, const nest *nests, size_t n, uint32_t depth,
       set_temp(s, loop.body.v[i].e, loop.body.v[i].id);
 }
 
+/* The sums of |n|, whose loops have been emitted, can be read now. */
+static void keep_sums(scheduler *s, const nest *n) {
+  for (uint32_t i = 0; i < n->n_accs && n->lasting; i++) {
+    if (n->act == RESET) set_temp(s, n->accs[i], n->temp);
+    else set_named(s, n->accs[i]);
+  }
+}
+
 static void emit_nests(scheduler *s, const nest *nests, size_t n, uint32_t depth, uint64_t bound) {
   for (size_t i = 0, j; i < n; i = j) {
     j = i + 1;
@@ -322,27 +333,132 @@ static void emit_nests(scheduler *s, const nest *nests, size_t n, uint32_t depth
     }
     while (j < n && nests[j].n_vars > depth && nests[j].vars[depth] == nests[i].vars[depth]) j++;
     emit_loop(s, nests + i, j - i, depth, bound);
+    for (size_t k = i; k < j && depth == 1; k++) keep_sums(s, &nests[k]);
   }
+}
+
+/* ---- sums over the rows of a chunk ----------------------------------------------------------- */
+
+/* Those of |from|, each once, and which of their loops they depend on. */
+typedef struct sums {
+  moec_kx *e;
+  uint64_t *vars;
+  uint32_t n;
+} sums;
+
+static sums find_sums(moec_kpool *p, const moec_knest *from, size_t n_nests) {
+  size_t n = 0;
+  for (size_t i = 0; i < n_nests; i++) n += from[i].n_stores;
+  sums r = {MOEC_NEW_ARRAY(p->arena, moec_kx, n + 1), MOEC_NEW_ARRAY(p->arena, uint64_t, n + 1), 0};
+  for (size_t i = 0; i < n_nests; i++)
+    for (size_t k = 0; k < from[i].n_stores; k++) {
+      uint64_t columns = 0;
+      uint32_t at = 0;
+      moec_kx e = from[i].stores[k].value;
+      if (!from[i].stores[k].of_chunk) continue;
+      while (at < r.n && !moec_kx_eq(r.e[at], e)) at++;
+      if (at < r.n) continue;
+      for (uint32_t v = 0; v < from[i].n_vars; v++) columns |= UINT64_C(1) << from[i].vars[v];
+      r.e[r.n] = e;
+      r.vars[r.n++] = columns & moec_kx_get(p, e)->vars;
+    }
+  return r;
+}
+
+static nest begin(uint32_t n, const uint32_t *vars, action act) {
+  nest r = {.act = act, .n_vars = n};
+  for (uint32_t i = 0; i < n; i++) r.vars[i] = vars[i];
+  return r;
+}
+
+/* Appends the loops of |from| in |columns| that some nest has. */
+static void add_columns(nest *to, const moec_knest *from, uint64_t columns) {
+  for (uint32_t v = 0; v < from->n_vars; v++)
+    if (columns >> from->vars[v] & 1) to->vars[to->n_vars++] = from->vars[v];
+}
+
+static bool has_sum(const moec_knest *from, moec_kx e) {
+  for (size_t k = 0; k < from->n_stores; k++)
+    if (from->stores[k].of_chunk && moec_kx_eq(from->stores[k].value, e)) return true;
+  return false;
+}
+
+/* The stores of |from| that are sums over rows, or those that are not. */
+static void select_stores(moec_kpool *p, nest *to, const moec_knest *from, bool of_chunk) {
+  moec_kstore *v = MOEC_NEW_ARRAY(p->arena, moec_kstore, from->n_stores + 1);
+  for (size_t k = 0; k < from->n_stores; k++)
+    if (from->stores[k].of_chunk == of_chunk) v[to->n_stores++] = from->stores[k];
+  to->stores = v;
+}
+
+/* For each chunk: an accumulator for every column is reset; rows are gone through, which are stored and added to the
+ * accumulators; those are stored. A sum without columns is an accumulator of the loop over rows. */
+static size_t chunk_nests(scheduler *s, moec_kx row, const moec_knest *from, size_t n_nests, nest *out) {
+  moec_kpool *p = s->p;
+  uint32_t outer[2] = {moec_kx_get(p, moec_kx_chunk(p))->id, moec_kx_get(p, row)->id};
+  sums all = find_sums(p, from, n_nests);
+  uint32_t *temp = MOEC_NEW_ARRAY(p->arena, uint32_t, all.n + 1);
+  nest flat = begin(2, outer, ACCUMULATE);
+  flat.accs = MOEC_NEW_ARRAY(p->arena, moec_kx, all.n + 1), flat.lasting = true;
+  size_t n = 0;
+  for (size_t i = 0; i < n_nests; i++)
+    for (uint32_t k = 0; k < all.n; k++) {
+      if (!all.vars[k] || !has_sum(&from[i], all.e[k]) || temp[k]) continue;
+      temp[k] = new_temp(s, all.e[k], all.vars[k]) + 1;
+      out[n] = begin(1, outer, RESET);
+      out[n].accs = &all.e[k], out[n].n_accs = 1, out[n].temp = temp[k] - 1, out[n].lasting = true;
+      add_columns(&out[n++], &from[i], all.vars[k]);
+    }
+  for (size_t i = 0; i < n_nests; i++) {
+    out[n] = begin(2, outer, STORES);
+    add_columns(&out[n], &from[i], ~UINT64_C(0));
+    select_stores(p, &out[n], &from[i], false);
+    n += out[n].n_stores > 0;
+    for (uint32_t k = 0; k < all.n; k++) {
+      if (!temp[k] || !has_sum(&from[i], all.e[k])) continue;
+      out[n] = begin(2, outer, GATHER);
+      out[n].accs = &all.e[k], out[n].n_accs = 1, out[n].temp = temp[k] - 1;
+      add_columns(&out[n++], &from[i], all.vars[k]);
+      temp[k] = 0; /* once */
+    }
+  }
+  for (uint32_t k = 0; k < all.n; k++)
+    if (!all.vars[k]) flat.accs[flat.n_accs++] = all.e[k];
+  if (flat.n_accs) out[n++] = flat;
+  for (size_t i = 0; i < n_nests; i++) {
+    out[n] = begin(1, outer, STORES);
+    add_columns(&out[n], &from[i], ~UINT64_C(0));
+    select_stores(p, &out[n], &from[i], true);
+    n += out[n].n_stores > 0;
+  }
+  return n;
+}
+
+static size_t row_nests(moec_kpool *p, moec_kx row, const moec_knest *from, size_t n_nests, nest *out) {
+  for (size_t i = 0; i < n_nests; i++) {
+    out[i] = (nest){.stores = from[i].stores, .n_stores = from[i].n_stores};
+    if (row.i) out[i].vars[out[i].n_vars++] = moec_kx_get(p, row)->id;
+    add_columns(&out[i], &from[i], ~UINT64_C(0));
+  }
+  return n_nests;
 }
 
 void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest *from,
                     size_t n_nests) {
   moec_dim one = moec_dim_const(p->m, 1), zero = moec_dim_const(p->m, 0);
   scheduler s = {.p = p, .k = k, .out = &k->body, .trips = one, .stack = zero, .var = 63};
-  nest *nests = MOEC_NEW_ARRAY(p->arena, nest, n_nests);
   uint64_t params = 0;
+  bool chunks = row.i && p->vars[moec_kx_get(p, row)->id].kind == MOEC_KVAR_CHUNK_ROW;
   k->flops = k->scratch = zero;
-  for (size_t i = 0; i < n_nests; i++) {
-    nests[i] = (nest){.stores = from[i].stores, .n_stores = from[i].n_stores};
-    if (row.i) nests[i].vars[nests[i].n_vars++] = moec_kx_get(p, row)->id;
-    for (uint32_t v = 0; v < from[i].n_vars; v++)
-      nests[i].vars[nests[i].n_vars++] = from[i].vars[v];
-  }
   for (uint32_t v = 0; v < p->n_vars && v < 64; v++)
     if (p->vars[v].kind == MOEC_KVAR_PARAM) params |= UINT64_C(1) << v;
-  moec_kuses_find(&s.uses, p, from, n_nests);
+  moec_kuses_find(&s.uses, p, from, n_nests, chunks ? row : (moec_kx){0});
   s.named = MOEC_NEW_ARRAY(p->arena, bool, p->n + 64);
   s.temp = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n + 64);
   s.seen = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n + 64);
-  emit_nests(&s, nests, n_nests, 0, params);
+  size_t n_stores = 0;
+  for (size_t i = 0; i < n_nests; i++) n_stores += from[i].n_stores;
+  nest *nests = MOEC_NEW_ARRAY(p->arena, nest, 2 * (n_nests + n_stores) + 1);
+  size_t n = chunks ? chunk_nests(&s, row, from, n_nests, nests) : row_nests(p, row, from, n_nests, nests);
+  emit_nests(&s, nests, n, 0, params);
 }

@@ -16,6 +16,16 @@ static int64_t match_rows(moec_module *m, moec_type_info t, moec_dim rows) {
   return found;
 }
 
+/* The rows that an element of output |o| sums up, 0: it is no such sum; and the value that has one element a row. */
+static int64_t chunk_of(const moec_graph *fn, size_t o) {
+  moec_node n = moec_def(fn, fn->outputs[o]);
+  return moec_op_of(fn, n) == MOEC_OP_BLOCK_SUM ? MOEC_ATTRS(fn, n, BLOCK_SUM)->size : 0;
+}
+
+static moec_value element_of(const moec_graph *fn, size_t o) {
+  return chunk_of(fn, o) ? moec_in(fn, moec_def(fn, fn->outputs[o]), 0) : fn->outputs[o];
+}
+
 static bool same_axes(const moec_kgroup *a, const moec_kgroup *b) {
   if (a->n_axes != b->n_axes) return false;
   for (uint32_t i = 0; i < a->n_axes; i++)
@@ -40,9 +50,12 @@ bool moec_kspace_init(moec_kspace *s, moec_arena *a, const moec_graph *fn, moec_
   s->group_of = MOEC_NEW_ARRAY(a, uint32_t, fn->n_outputs);
   s->row_axes = MOEC_NEW_ARRAY(a, uint32_t, fn->n_outputs);
   for (size_t o = 0; o < fn->n_outputs; o++) {
-    moec_type_info t = moec_ty(fn, fn->outputs[o]);
-    int64_t n = match_rows(fn->m, t, rows);
+    moec_type_info t = moec_ty(fn, element_of(fn, o));
+    int64_t n = match_rows(fn->m, t, rows), chunk = chunk_of(fn, o);
+    if (chunk && s->chunk && chunk != s->chunk) return false;
+    if (chunk) s->chunk = chunk, s->row_kind = MOEC_KVAR_CHUNK_ROW;
     if (n < 0) return false;
+    if (chunk) n = MOEC_ATTRS(fn, moec_def(fn, fn->outputs[o]), BLOCK_SUM)->leading; /* without axes of size 1 behind them */
     s->row_axes[o] = (uint32_t)n;
     moec_kgroup g = {0};
     for (uint32_t i = (uint32_t)n; i < t.rank; i++)
@@ -58,6 +71,11 @@ bool moec_kspace_init(moec_kspace *s, moec_arena *a, const moec_graph *fn, moec_
     s->group_of[o] = k;
   }
   return true;
+}
+
+/* Blocks of rows, |chunk| each but the last. */
+static moec_dim chunks_of(moec_module *m, const moec_kspace *s) {
+  return moec_dim_ceildiv(m, s->rows, moec_dim_const(m, s->chunk));
 }
 
 /* ---- evaluation ----------------------------------------------------------------------------- */
@@ -98,7 +116,7 @@ static moec_kx merged_coordinate(cursor *c, uint32_t axis) {
 /* The full index of output |o|: rows, then the axes that each merged axis stands for. */
 static void output_index(cursor *c, size_t o, moec_kcoord *index) {
   moec_kpool *p = c->ev->p;
-  moec_type_info t = moec_ty(c->ev->fn, c->ev->fn->outputs[o]);
+  moec_type_info t = moec_ty(c->ev->fn, element_of(c->ev->fn, o));
   const moec_kgroup *g = &c->s->groups[c->group];
   moec_kx row = c->out->row;
   if (c->s->row_kind == MOEC_KVAR_BLOCK)
@@ -130,11 +148,18 @@ static void eval_outputs(cursor *c) {
     if (c->s->group_of[o] != c->group) continue;
     moec_kcoord index[MOEC_MAX_RANK];
     output_index(c, o, index);
-    moec_kx value = moec_keval_at(c->ev, fn->outputs[o], index);
-    moec_kx at = moec_kx_flatten(c->ev->p, index, moec_ty(fn, fn->outputs[o])).e;
+    moec_kstore st = {.buffer = c->ev->k->n_in + (uint32_t)o, .of_chunk = chunk_of(fn, o) != 0};
+    st.value = moec_keval_at(c->ev, element_of(fn, o), index);
+    if (st.of_chunk) {
+      st.value = moec_kx_reduce(c->ev->p, MOEC_OP_REDUCE_SUM, c->out->row, st.value);
+      moec_kcoord first = {moec_kx_chunk(c->ev->p), {0}}; /* one row axis is left */
+      uint32_t rows = c->s->row_axes[o], columns = moec_ty(fn, element_of(fn, o)).rank - rows;
+      memmove(index + 1, index + rows, columns * sizeof *index);
+      index[0] = first;
+    }
+    st.index = moec_kx_flatten(c->ev->p, index, moec_ty(fn, fn->outputs[o])).e;
     moec_knest *n = nest_for(c);
-    MOEC_PUSH(c->ev->p->arena, n->stores, n->n_stores, n->cap_stores,
-              ((moec_kstore){c->ev->k->n_in + (uint32_t)o, at, value}));
+    MOEC_PUSH(c->ev->p->arena, n->stores, n->n_stores, n->cap_stores, st);
   }
 }
 
@@ -175,6 +200,7 @@ moec_kx moec_kloop_var(moec_kpool *p, const moec_kgroup *g, uint32_t k, moec_dim
 void moec_kspace_eval(moec_kspace *s, moec_keval *ev, moec_kloops *out) {
   moec_kpool *p = ev->p;
   moec_dim zero = moec_dim_const(p->m, 0);
+  if (s->chunk) moec_kx_var(p, MOEC_KVAR_CHUNK, zero, chunks_of(p->m, s), 0); /* before what depends on it */
   *out = (moec_kloops){.row = moec_kx_var(p, s->row_kind, zero, s->rows, 0)};
   for (uint32_t k = 0; k < s->n_groups; k++) {
     moec_kgroup *g = &s->groups[k];

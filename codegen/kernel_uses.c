@@ -46,12 +46,13 @@ static void mark_kept(walk *w, moec_kx e, uint32_t var) {
   for (uint32_t i = 0; i < n->n_args; i++) mark_kept(w, n->args[i], var);
 }
 
-/* Calls |visit| for what each loop computes. Reductions of one level over one variable share a loop. */
+/* Calls |visit| for what each loop computes; |row|: see moec_kuses_find. Reductions of one level over one variable share a loop. */
 static void each_loop(walk *w, const moec_knest *nests, size_t n_nests,
-                      void (*visit)(walk *, moec_kx, uint32_t)) {
+                      moec_kx row, void (*visit)(walk *, moec_kx, uint32_t)) {
   const moec_kuses *u = w->u;
   for (size_t i = 0; i < u->n_reduces; i++) {
     const moec_kx_node *r = moec_kx_get(w->p, u->reduces[i]);
+    if (row.i && r->id == moec_kx_get(w->p, row)->id) continue; /* over rows: its nest is the loop */
     for (size_t k = 0; k < u->n_reduces; k++) {
       const moec_kx_node *s = moec_kx_get(w->p, u->reduces[k]);
       if (s->id != r->id || s->level != r->level) continue;
@@ -63,11 +64,11 @@ static void each_loop(walk *w, const moec_knest *nests, size_t n_nests,
   for (size_t i = 0; i < n_nests; i++) {
     w->stamp++;
     for (size_t k = 0; nests[i].n_vars && k < nests[i].n_stores; k++)
-      visit(w, nests[i].stores[k].value, nests[i].vars[nests[i].n_vars - 1]);
+      visit(w, moec_kstore_operand(w->p, &nests[i].stores[k]), nests[i].vars[nests[i].n_vars - 1]);
   }
 }
 
-void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size_t n_nests) {
+void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size_t n_nests, moec_kx row) {
   *u = (moec_kuses){.count = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n),
                     .keep = MOEC_NEW_ARRAY(p->arena, bool, p->n)};
   walk w = {.p = p, .u = u, .stamp = 1, .seen = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n)};
@@ -78,6 +79,6 @@ void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size
       count_uses(&w, nests[i].stores[k].value);
       count_uses(&w, nests[i].stores[k].index);
     }
-  each_loop(&w, nests, n_nests, count_loop);
-  each_loop(&w, nests, n_nests, mark_kept);
+  each_loop(&w, nests, n_nests, row, count_loop);
+  each_loop(&w, nests, n_nests, row, mark_kept);
 }

@@ -86,6 +86,34 @@ void moec_body_swiglu(moec_body *k) {
   k->out[0] = moec_b_binary(b, MOEC_OP_MUL, gate, u);
 }
 
+/* Rows padded with zeros to whole blocks. */
+void moec_body_block_sum(moec_body *k) {
+  moec_builder *b = k->b;
+  const moec_attrs_BLOCK_SUM *a = k->attrs;
+  moec_type_info t = moec_b_ty(b, k->in[0]);
+  uint32_t lead = (uint32_t)a->leading, rank = t.rank - lead + 1;
+  moec_dim dims[MOEC_MAX_RANK + 1], lo[MOEC_MAX_RANK], hi[MOEC_MAX_RANK];
+  moec_dim size = moec_dim_const(k->m, a->size), zero = moec_dim_const(k->m, 0);
+  if (rank == MOEC_MAX_RANK) {
+    moec_b_fail(b, moec_error(MOEC_UNSUPPORTED, "expected rank 1 to %d, got %u", MOEC_MAX_RANK - 1, t.rank));
+    return;
+  }
+  dims[0] = moec_dim_const(k->m, 1);
+  for (uint32_t i = 0; i < lead; i++) dims[0] = moec_dim_mul(k->m, dims[0], t.dims[i]);
+  for (uint32_t i = lead; i < t.rank; i++) dims[1 + i - lead] = t.dims[i];
+  for (uint32_t i = 0; i < rank; i++) lo[i] = hi[i] = zero;
+  moec_dim rows = dims[0], blocks = moec_dim_ceildiv(k->m, rows, size);
+  hi[0] = moec_dim_sub(k->m, moec_dim_mul(k->m, blocks, size), rows);
+  moec_attrs_PAD pad = {.lo = {rank, lo}, .hi = {rank, hi}};
+  moec_value in[2] = {moec_b_reshape(b, k->in[0], rank, dims), moec_dtype_is_float(t.dtype)
+                                                                   ? moec_b_scalar_f(b, t.dtype, 0)
+                                                                   : moec_b_scalar_i(b, t.dtype, 0)};
+  moec_value padded = moec_b_op(b, MOEC_OP_PAD, &pad, 2, in, 1);
+  for (uint32_t i = rank; i > 1; i--) dims[i] = dims[i - 1];
+  dims[0] = blocks, dims[1] = size;
+  k->out[0] = moec_b_reduce(b, MOEC_OP_REDUCE_SUM, moec_b_reshape(b, padded, rank + 1, dims), 1, false);
+}
+
 /* ---- the way in --------------------------------------------------------------------------- */
 
 #define BODY_LEAF(infer) NULL

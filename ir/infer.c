@@ -165,6 +165,23 @@ INFER(reduce) {
   return NULL;
 }
 
+INFER(block_sum) {
+  UNUSED_INFER_ARGS;
+  const moec_attrs_BLOCK_SUM *a = attrs;
+  moec_type_info t = moec_type_get(m, in[0]);
+  if (a->leading < 1 || a->leading > (int64_t)t.rank)
+    return BAD("leading: expected 1 to %u axes, got %lld", t.rank, (long long)a->leading);
+  if (a->size < 1) return BAD("size: expected at least 1 row, got %lld", (long long)a->size);
+  if (t.dtype == MOEC_BOOL) return BAD("expected numbers, got %s", moec_type_text(m, in[0]));
+  uint32_t k = (uint32_t)a->leading;
+  moec_dim dims[MOEC_MAX_RANK], rows = moec_dim_const(m, 1);
+  for (uint32_t i = 0; i < k; i++) rows = moec_dim_mul(m, rows, t.dims[i]);
+  dims[0] = moec_dim_ceildiv(m, rows, moec_dim_const(m, a->size));
+  for (uint32_t i = k; i < t.rank; i++) dims[1 + i - k] = t.dims[i];
+  out[0] = moec_type_make(m, t.dtype, t.rank - k + 1, dims);
+  return NULL;
+}
+
 INFER(scan) {
   UNUSED_INFER_ARGS;
   MOEC_TRY(moec_check_axis(((const moec_attrs_CUMSUM *)attrs)->axis, moec_type_get(m, in[0]).rank, "axis"));

@@ -198,14 +198,21 @@ static void make(emit_run *r, uint64_t seed) {
     if (k.b.error || elements(&k, y, r->sizes) > 20000 || moec_b_ty(&k.b, y).rank > 6) y = x;
     k.pool[k.n++] = y;
   }
+  moec_value y = k.pool[k.n - 1], sum = {0};
+  uint32_t leading = moec_b_ty(&k.b, y).rank;
+  if (leading && pick(&k, 3) == 0) { /* sums over rows, alone or next to the rows */
+    moec_attrs_BLOCK_SUM a = {.leading = leading = 1 + pick(&k, leading), .size = 1 + pick(&k, 7)};
+    sum = moec_b_op(&k.b, MOEC_OP_BLOCK_SUM, &a, 1, &y, 1);
+  }
   UNIT_OK(moec_builder_end(&k.b));
-  moec_value y = k.pool[k.n - 1];
-  moec_add_output(k.b.g, "y", y);
+  if (!sum.i || pick(&k, 2)) moec_add_output(k.b.g, "y", y);
+  if (sum.i) moec_add_output(k.b.g, "sum", sum);
   moec_compact_all(k.m);
-  y = moec_main(k.m)->outputs[0];
-  moec_type_info t = moec_ty(moec_main(k.m), y);
+  const moec_graph *g = moec_main(k.m);
+  y = sum.i ? moec_in(g, moec_def(g, g->outputs[g->n_outputs - 1]), 0) : g->outputs[0];
+  moec_type_info t = moec_ty(g, y);
   moec_dim rows = moec_dim_const(k.m, 1);
-  for (uint32_t i = 0, n = pick(&k, t.rank + 1); i < n; i++)
+  for (uint32_t i = 0, n = sum.i ? leading : pick(&k, t.rank + 1); i < n; i++)
     rows = moec_dim_mul(k.m, rows, t.dims[i]);
   moec_status *s = moec_kernel_build(k.m->arena, k.m, moec_main(k.m), rows, &r->k);
   if (s) ck_abort_msg("program %llu: %s", (unsigned long long)seed, moec_status_message(s));
