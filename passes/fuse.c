@@ -7,6 +7,7 @@
  * inlined first, but for attention, which is a kernel of its own together with its mask. Stages:
  *
  *     fuse_matrix    dots read strided matrices
+ *     fuse_split     sums over many rows go in two stages, so that the first has the rows of what is computed next to it
  *     fuse_epilogue  adds that a library call does on its way out stay adds
  *     fuse_plan      which values are stored, which are computed where they are read (fuse_access, fuse_cost)
  *     fuse_merge     kernels with the same rows that share data become one
@@ -29,18 +30,18 @@ static bool keeps(void *user, const moec_graph *g, moec_node n) {
 }
 
 static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_fuse_shared *shared) {
-  MOEC_TRY(moec_fuse_matrices(g));
-  MOEC_TRY(moec_fuse_reorder(g)); /* compacts: array order is topological from here on */
   moec_arena *a = m->arena;
-  moec_fuse_plan p = {.m = m, .g = g};
+  moec_fuse_plan p = {.m = m, .g = g, .symbols = MOEC_NEW_ARRAY(m->arena, int64_t, moec_dim_symbol_count(m) + 1)};
+  for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++) p.symbols[i] = NOMINAL_SIZE;
+  MOEC_TRY(moec_fuse_matrices(g));
+  MOEC_TRY(moec_fuse_split(&p));
+  MOEC_TRY(moec_fuse_reorder(g)); /* compacts: array order is topological from here on */
   p.place = MOEC_NEW_ARRAY(a, moec_place, g->n_values);
   p.must = MOEC_NEW_ARRAY(a, uint8_t, g->n_values);
   p.likely_stored = MOEC_NEW_ARRAY(a, uint8_t, g->n_values);
   p.kernel_of = MOEC_NEW_ARRAY(a, uint32_t, g->n_values);
   p.reads = MOEC_NEW_ARRAY(a, moec_reads *, g->n_values);
   p.epilogue = MOEC_NEW_ARRAY(a, uint8_t, g->n_nodes);
-  p.symbols = MOEC_NEW_ARRAY(a, int64_t, moec_dim_symbol_count(m) + 1);
-  for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++) p.symbols[i] = NOMINAL_SIZE;
   MOEC_PUSH(a, p.kernels, p.n_kernels, p.cap_kernels, (moec_kernel){0});
   MOEC_TRY(moec_fuse_decide(&p));
   moec_fuse_merge(&p);

@@ -53,10 +53,11 @@ typedef enum moec_place {
 } moec_place;
 
 typedef struct moec_kernel {
-  moec_value origin;                /* its root before merging: labels of its reads are relative to it */
+  moec_value origin;                /* its root before merging: labels of its reads are relative to its space */
   moec_value roots[MOEC_MAX_ROOTS]; /* ascending */
   uint32_t n_roots, n_nodes;
-  int row_axes;        /* of roots[0]; -1: any split is fine (nothing depends on it) */
+  int row_axes;        /* of roots[0]'s space; -1: any split is fine (nothing depends on it) */
+  int64_t block;       /* rows of a block, where some root is a sum over blocks of rows; else 0 */
   uint32_t into;       /* merged into that kernel; 0: not */
   uint32_t next_part;  /* list of kernels merged into this one */
   uint32_t first_node, last_node; /* of all parts: nodes that define roots */
@@ -86,15 +87,18 @@ moec_value moec_fuse_source(const moec_graph *g, moec_value v);
 double moec_fuse_numel(const moec_fuse_plan *p, moec_value v);
 double moec_fuse_bytes(const moec_fuse_plan *p, moec_value v);
 uint32_t moec_fuse_kernel(const moec_fuse_plan *p, moec_value v); /* after merging */
+/* Where the elements of a root are computed: a value of that shape. The root itself, or what a block_sum adds up. */
+moec_value moec_fuse_space(const moec_graph *g, moec_value root);
 /* Rows of a kernel; its split of roots[0]. */
 moec_dim moec_fuse_rows(const moec_fuse_plan *p, uint32_t kernel);
-/* The number of leading axes of |v| whose product is |rows|; -1: none. */
+/* The number of leading axes of |v|'s space whose product is |rows|; -1: none. */
 int moec_fuse_prefix(const moec_fuse_plan *p, moec_value v, moec_dim rows);
 
 moec_status *moec_fuse_decide(moec_fuse_plan *p) MOEC_MUST_USE; /* passes/fuse_plan.c */
 moec_status *moec_fuse_matrices(moec_graph *g) MOEC_MUST_USE;     /* passes/fuse_matrix.c; before there is a plan */
 void moec_fuse_epilogues(moec_fuse_plan *p);                    /* passes/fuse_epilogue.c */
 moec_status *moec_fuse_reorder(moec_graph *g) MOEC_MUST_USE;     /* the same file; before there is a plan */
+moec_status *moec_fuse_split(moec_fuse_plan *p) MOEC_MUST_USE;   /* passes/fuse_split.c; only needs the graph and symbols */
 /* Whether computing |v| again in |readers| kernels costs no more than storing it. */
 bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers); /* passes/fuse_cost.c */
 void moec_fuse_foresee(moec_fuse_plan *p); /* fills likely_stored */

@@ -20,35 +20,20 @@ static moec_status *check_top(const moec_graph *g) {
 
 /* A kernel holds what docs/ir.md lets it hold. */
 static moec_status *check_kernel(const moec_graph *g) {
-  uint32_t attentions = 0, reductions = 0;
+  uint32_t attentions = 0, reductions = 0, sums = 0, results = 0;
   for (uint32_t n = 1; n < g->n_nodes; n++) {
     moec_op op = g->nodes[n].op;
     attentions += op == MOEC_OP_ATTENTION;
     reductions += moec_op_cls(op) == MOEC_CLASS_REDUCE;
-    bool allowed = op == MOEC_OP_ATTENTION || (op != MOEC_OP_PARAM && moec_op_cls(op) != MOEC_CLASS_COMPOSITE && !moec_fuse_is_library(op));
+    sums += op == MOEC_OP_BLOCK_SUM;
+    bool allowed = op == MOEC_OP_ATTENTION || op == MOEC_OP_BLOCK_SUM || (op != MOEC_OP_PARAM && moec_op_cls(op) != MOEC_CLASS_COMPOSITE && !moec_fuse_is_library(op));
     if (!allowed)
       return MOEC_BUG("fuse: kernel @\"%s\" holds %s", moec_sym_str(g->m, g->name), moec_op_get(op)->text);
   }
+  for (size_t i = 0; i < g->n_outputs; i++) results += moec_def_op(g, g->outputs[i]) == MOEC_OP_BLOCK_SUM;
+  if (sums != results) return MOEC_BUG("fuse: kernel @\"%s\" reads a block_sum", moec_sym_str(g->m, g->name));
   if (attentions > 1 || (attentions && reductions))
     return MOEC_BUG("fuse: kernel @\"%s\": expected one attention alone", moec_sym_str(g->m, g->name));
-  return NULL;
-}
-
-/* |rows| rows, then columns: of every result. */
-static moec_status *check_rows(moec_module *m, const moec_graph *g, moec_node n) {
-  const moec_attrs_FUSED *a = MOEC_ATTRS(g, n, FUSED);
-  for (uint32_t i = 0; i < moec_node_get(g, n)->n_out; i++) {
-    moec_type_info t = moec_ty(g, moec_out(g, n, i));
-    moec_dim d = moec_dim_const(m, 1);
-    bool found = moec_dim_eq(d, a->rows);
-    for (uint32_t k = 0; k < t.rank; k++) {
-      d = moec_dim_mul(m, d, t.dims[k]);
-      found = found || moec_dim_eq(d, a->rows);
-    }
-    if (!found)
-      return MOEC_BUG("fuse: kernel @\"%s\": result %u has no leading axes that make its rows",
-                      moec_sym_str(m, moec_fn_get(m, a->fn)->name), i);
-  }
   return NULL;
 }
 
@@ -58,7 +43,6 @@ moec_status *moec_fuse_check(const moec_module *m) {
     for (uint32_t n = 1; n < m->fns[f]->n_nodes; n++) {
       if (m->fns[f]->nodes[n].op != MOEC_OP_FUSED) continue;
       kernel[MOEC_ATTRS(m->fns[f], ((moec_node){n}), FUSED)->fn.i] = true;
-      MOEC_TRY(check_rows(m->fns[f]->m, m->fns[f], (moec_node){n}));
     }
   for (size_t f = 1; f < m->n_fns; f++) MOEC_TRY(kernel[f] ? check_kernel(m->fns[f]) : check_top(m->fns[f]));
   return NULL;

@@ -157,11 +157,11 @@ static moec_dim common_rows(const moec_fuse_plan *p, uint32_t a, uint32_t b) {
 
 /* Row r of kernel |b| reads row r of |v| only. */
 static bool reads_aligned(const moec_fuse_plan *p, uint32_t b, moec_value v, moec_dim rows) {
-  int kv = moec_fuse_prefix(p, v, rows);
-  if (kv < 0) return false;
+  int kv = moec_def_op(p->g, v) == MOEC_OP_BLOCK_SUM ? -1 : moec_fuse_prefix(p, v, rows);
   for (const moec_reads *r = p->reads[v.i]; r; r = r->next) {
     if (rep(p, r->kernel) != b) continue;
-    moec_value root = p->kernels[r->kernel].origin;
+    if (kv < 0) return false; /* several rows' sum, or split into other rows */
+    moec_value root = moec_fuse_space(p->g, p->kernels[r->kernel].origin);
     int kr = moec_fuse_prefix(p, root, rows);
     if (r->overflow || kr < 0) return false;
     for (uint32_t i = 0; i < r->n; i++)
@@ -171,7 +171,7 @@ static bool reads_aligned(const moec_fuse_plan *p, uint32_t b, moec_value v, moe
 }
 
 static bool sizes_fit(const moec_kernel *x, const moec_kernel *y) {
-  return !x->attention && !y->attention && x->n_roots + y->n_roots <= MOEC_MAX_ROOTS &&
+  return !x->attention && !y->attention && (!x->block || !y->block || x->block == y->block) && x->n_roots + y->n_roots <= MOEC_MAX_ROOTS &&
          x->n_nodes + y->n_nodes <= MOEC_MAX_KERNEL_NODES;
 }
 
@@ -185,6 +185,7 @@ static void merge(moec_fuse_plan *p, uint32_t a, uint32_t b, moec_dim rows) {
   }
   x->row_axes = flat ? -1 : moec_fuse_prefix(p, x->roots[0], rows);
   x->n_nodes += y->n_nodes;
+  if (y->block) x->block = y->block;
   if (y->first_node < x->first_node) x->first_node = y->first_node;
   if (y->last_node > x->last_node) x->last_node = y->last_node;
   uint32_t last = a;

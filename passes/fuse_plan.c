@@ -37,8 +37,12 @@ uint32_t moec_fuse_kernel(const moec_fuse_plan *p, moec_value v) {
   return k;
 }
 
+moec_value moec_fuse_space(const moec_graph *g, moec_value root) {
+  return moec_def_op(g, root) == MOEC_OP_BLOCK_SUM ? moec_in(g, moec_def(g, root), 0) : root;
+}
+
 int moec_fuse_prefix(const moec_fuse_plan *p, moec_value v, moec_dim rows) {
-  moec_type_info t = moec_ty(p->g, v);
+  moec_type_info t = moec_ty(p->g, moec_fuse_space(p->g, v));
   moec_dim d = moec_dim_const(p->m, 1);
   int longest = -1; /* axes of size 1 behind the rows count as rows: all axes where nothing is a column */
   for (uint32_t k = 0; k <= t.rank; k++) {
@@ -57,8 +61,8 @@ static moec_dim leading(const moec_fuse_plan *p, moec_value v, int k) {
 
 moec_dim moec_fuse_rows(const moec_fuse_plan *p, uint32_t kernel) {
   const moec_kernel *k = &p->kernels[kernel];
-  moec_value root = k->roots[0];
-  return leading(p, root, k->row_axes < 0 ? (int)moec_ty(p->g, root).rank : k->row_axes);
+  moec_value space = moec_fuse_space(p->g, k->roots[0]);
+  return leading(p, space, k->row_axes < 0 ? (int)moec_ty(p->g, space).rank : k->row_axes);
 }
 
 /* ---- reads ------------------------------------------------------------------------------------- */
@@ -80,7 +84,7 @@ static void add_read(moec_fuse_plan *p, moec_value v, uint32_t kernel, const moe
 
 /* Everything node |n| reads when its result is read as |a| from the kernel. */
 static void read_operands(moec_fuse_plan *p, uint32_t kernel, moec_node n, const moec_access *a) {
-  moec_value root = p->kernels[kernel].roots[0];
+  moec_value root = moec_fuse_space(p->g, p->kernels[kernel].roots[0]);
   for (uint32_t i = 0; i < moec_node_get(p->g, n)->n_in; i++) {
     moec_value x = moec_in(p->g, n, i);
     if (!x.i) continue;
@@ -105,7 +109,7 @@ static uint32_t new_kernel(moec_fuse_plan *p, moec_value root) {
 /* Whether a reduction (or a transcendental function of few elements) may fix the kernel's rows to |rows| axes. */
 static bool rows_fit(const moec_fuse_plan *p, const moec_kernel *k, int rows) {
   enum { FEW_ROWS = 8, LONG_ROW = 16384 };
-  moec_value root = k->roots[0];
+  moec_value root = moec_fuse_space(p->g, k->roots[0]);
   if (rows < 0) return false;
   if (k->row_axes >= 0) return moec_dim_eq(leading(p, root, rows), leading(p, root, k->row_axes));
   /* a handful of very long rows would leave the machine idle: the reduction gets its own kernel */
@@ -127,15 +131,16 @@ static bool fits(moec_fuse_plan *p, moec_value v, moec_node n, const moec_reads 
   moec_kernel *k = &p->kernels[r->kernel];
   moec_op op = moec_op_of(p->g, n);
   bool reduce = moec_op_cls(op) == MOEC_CLASS_REDUCE, heavy = moec_fuse_is_heavy(op);
-  if (r->overflow || op == MOEC_OP_ATTENTION || k->n_nodes >= MOEC_MAX_KERNEL_NODES) return false;
+  moec_value root = moec_fuse_space(p->g, k->roots[0]);
+  if (r->overflow || op == MOEC_OP_ATTENTION || op == MOEC_OP_BLOCK_SUM || k->n_nodes >= MOEC_MAX_KERNEL_NODES) return false;
   if (k->attention) return !reduce;
   if (moec_op_is_elementwise(op) && r->n > MAX_HEAVY_READS) return false;
   if (!reduce && !heavy) return true;
-  bool spread = heavy && moec_fuse_numel(p, v) * 4 <= moec_fuse_numel(p, k->roots[0]) && moec_ty(p->g, v).rank > 0;
+  bool spread = heavy && moec_fuse_numel(p, v) * 4 <= moec_fuse_numel(p, root) && moec_ty(p->g, v).rank > 0;
   if (!reduce && !spread) return true;
   for (uint32_t i = 0; i < r->n; i++)
-    if (!rows_fit(p, k, moec_access_rows(p->g, k->roots[0], v, &r->at[i]))) return false;
-  fix_rows(k, moec_access_rows(p->g, k->roots[0], v, &r->at[0]));
+    if (!rows_fit(p, k, moec_access_rows(p->g, root, v, &r->at[i]))) return false;
+  fix_rows(k, moec_access_rows(p->g, root, v, &r->at[0]));
   return true;
 }
 
@@ -149,7 +154,14 @@ static void compute_inline(moec_fuse_plan *p, moec_value v, moec_node n) {
 
 static void store(moec_fuse_plan *p, moec_value v, moec_node n) {
   uint32_t k = new_kernel(p, v);
-  moec_access a = moec_access_root(p->g, v);
+  moec_access a = moec_access_root(p->g, moec_fuse_space(p->g, v));
+  if (moec_op_of(p->g, n) == MOEC_OP_BLOCK_SUM) {
+    const moec_attrs_BLOCK_SUM *sum = MOEC_ATTRS(p->g, n, BLOCK_SUM);
+    fix_rows(&p->kernels[k], (int)sum->leading);
+    p->kernels[k].block = sum->size;
+    add_read(p, moec_in(p->g, n, 0), k, &a);
+    return;
+  }
   if (moec_op_cls(moec_op_of(p->g, n)) == MOEC_CLASS_REDUCE) fix_rows(&p->kernels[k], (int)moec_ty(p->g, v).rank);
   read_operands(p, k, n, &a);
 }
@@ -196,6 +208,7 @@ static void mark_needed(moec_fuse_plan *p) {
   for (uint32_t n = 1; n < g->n_nodes; n++) {
     const moec_node_info *d = &g->nodes[n];
     uint32_t n_in = d->op == MOEC_OP_ATTENTION ? 3 : d->n_in; /* the mask is computed in place */
+    if (d->op == MOEC_OP_BLOCK_SUM) need(p, g->edges[d->out]);
     if (d->op != MOEC_OP_ATTENTION && !moec_fuse_is_library(d->op) && !p->epilogue[n]) continue;
     for (uint32_t i = 0; i < n_in; i++) need(p, g->edges[d->in + i]);
   }
