@@ -171,7 +171,8 @@ static void loop_head(moec_emit *e, const moec_kstmt *st) {
   } else if (v->kind == MOEC_KVAR_CHUNK) {
     moec_emit_line(e, "for (int64_t chunk = begin; chunk < end; chunk++) {");
     moec_emit_indent(e);
-    moec_buf_printf(e->b, "  const int64_t rows = moec_least(chunk * %lld + %lld, ", (long long)e->k->chunk, (long long)e->k->chunk);
+    moec_buf_printf(e->b, "  const int64_t rows = moec_least(chunk * %lld + %lld, ", (long long)e->k->chunk,
+                    (long long)e->k->chunk);
     moec_emit_dim(e, chunked_rows(e->k));
     moec_buf_puts(e->b, ");\n");
   } else if (v->kind == MOEC_KVAR_CHUNK_ROW) {

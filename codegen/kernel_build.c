@@ -191,8 +191,8 @@ static const char *describe(moec_arena *a, const moec_graph *fn) {
   return s;
 }
 
-/* Rows a thread should take at least: about 20 microseconds of work, sizes taken as 256. |least|: of that, for the sake of
- * memory: the lanes of a block read neighbours. */
+/* Rows a thread should take at least: about 20 microseconds of work, sizes taken as 256, and |least|: the lanes of a
+ * block read neighbours. */
 static uint32_t grain(const moec_kernel *k, moec_dim elements, uint32_t least) {
   uint32_t n = moec_dim_symbol_count(k->m);
   int64_t sizes[64], flops = 0, rows = 1, count = 0;

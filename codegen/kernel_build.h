@@ -111,8 +111,8 @@ typedef struct moec_knest {
   size_t n_stores, cap_stores;
 } moec_knest;
 
-/* Fills k->body, temps, scratch and flops from nests below the row loop |row|, if any; in a kernel with chunks, the
- * row loop is inside the loop over those. */
+/* Fills k->body, temps, scratch and flops from nests below the row loop |row|, if any; in a kernel with
+ * chunks, the row loop is inside the loop over those. */
 void moec_kschedule(moec_kpool *p, moec_kernel *k, moec_kx row, const moec_knest *nests,
                     size_t n_nests);
 /* Whether reduction |e| reads memory in the order of |var| rather than of its own variable. */
@@ -160,8 +160,8 @@ typedef struct moec_kloops {
   size_t n_nests, cap_nests;
 } moec_kloops;
 
-/* Row axes and groups for |rows|; false when some output's shape does not begin with |rows| rows. A block_sum counts with
- * the shape of its operand. */
+/* Row axes and groups for |rows|; false when some output's shape does not begin with |rows| rows. A
+ * block_sum counts with the shape of its operand. */
 bool moec_kspace_init(moec_kspace *s, moec_arena *a, const moec_graph *fn, moec_dim rows);
 /* One loop for each merged axis. */
 void moec_kgroup_reset(moec_module *m, moec_kgroup *g);

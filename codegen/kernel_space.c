@@ -55,7 +55,8 @@ bool moec_kspace_init(moec_kspace *s, moec_arena *a, const moec_graph *fn, moec_
     if (chunk && s->chunk && chunk != s->chunk) return false;
     if (chunk) s->chunk = chunk, s->row_kind = MOEC_KVAR_CHUNK_ROW;
     if (n < 0) return false;
-    if (chunk) n = MOEC_ATTRS(fn, moec_def(fn, fn->outputs[o]), BLOCK_SUM)->leading; /* without axes of size 1 behind them */
+    /* match_rows counts axes of size 1 behind the rows, too */
+    if (chunk) n = MOEC_ATTRS(fn, moec_def(fn, fn->outputs[o]), BLOCK_SUM)->leading;
     s->row_axes[o] = (uint32_t)n;
     moec_kgroup g = {0};
     for (uint32_t i = (uint32_t)n; i < t.rank; i++)

@@ -46,7 +46,8 @@ static void mark_kept(walk *w, moec_kx e, uint32_t var) {
   for (uint32_t i = 0; i < n->n_args; i++) mark_kept(w, n->args[i], var);
 }
 
-/* Calls |visit| for what each loop computes; |row|: see moec_kuses_find. Reductions of one level over one variable share a loop. */
+/* Calls |visit| for what each loop computes; |row|: see moec_kuses_find. Reductions of one level over one variable
+ * share a loop. */
 static void each_loop(walk *w, const moec_knest *nests, size_t n_nests,
                       moec_kx row, void (*visit)(walk *, moec_kx, uint32_t)) {
   const moec_kuses *u = w->u;

@@ -7,7 +7,7 @@
  * inlined first, but for attention, which is a kernel of its own together with its mask. Stages:
  *
  *     fuse_matrix    dots read strided matrices
- *     fuse_split     sums over many rows go in two stages, so that the first has the rows of what is computed next to it
+ *     fuse_split     sums over many rows go in two stages; the first has the rows of what is computed next to it
  *     fuse_epilogue  adds that a library call does on its way out stay adds
  *     fuse_plan      which values are stored, which are computed where they are read (fuse_access, fuse_cost)
  *     fuse_merge     kernels with the same rows that share data become one

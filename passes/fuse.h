@@ -98,7 +98,7 @@ moec_status *moec_fuse_decide(moec_fuse_plan *p) MOEC_MUST_USE; /* passes/fuse_p
 moec_status *moec_fuse_matrices(moec_graph *g) MOEC_MUST_USE;     /* passes/fuse_matrix.c; before there is a plan */
 void moec_fuse_epilogues(moec_fuse_plan *p);                    /* passes/fuse_epilogue.c */
 moec_status *moec_fuse_reorder(moec_graph *g) MOEC_MUST_USE;     /* the same file; before there is a plan */
-moec_status *moec_fuse_split(moec_fuse_plan *p) MOEC_MUST_USE;   /* passes/fuse_split.c; only needs the graph and symbols */
+moec_status *moec_fuse_split(moec_fuse_plan *p) MOEC_MUST_USE; /* passes/fuse_split.c; needs graph and symbols only */
 /* Whether computing |v| again in |readers| kernels costs no more than storing it. */
 bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers); /* passes/fuse_cost.c */
 void moec_fuse_foresee(moec_fuse_plan *p); /* fills likely_stored */

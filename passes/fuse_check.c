@@ -26,7 +26,8 @@ static moec_status *check_kernel(const moec_graph *g) {
     attentions += op == MOEC_OP_ATTENTION;
     reductions += moec_op_cls(op) == MOEC_CLASS_REDUCE;
     sums += op == MOEC_OP_BLOCK_SUM;
-    bool allowed = op == MOEC_OP_ATTENTION || op == MOEC_OP_BLOCK_SUM || (op != MOEC_OP_PARAM && moec_op_cls(op) != MOEC_CLASS_COMPOSITE && !moec_fuse_is_library(op));
+    bool allowed = op == MOEC_OP_ATTENTION || op == MOEC_OP_BLOCK_SUM ||
+                   (op != MOEC_OP_PARAM && moec_op_cls(op) != MOEC_CLASS_COMPOSITE && !moec_fuse_is_library(op));
     if (!allowed)
       return MOEC_BUG("fuse: kernel @\"%s\" holds %s", moec_sym_str(g->m, g->name), moec_op_get(op)->text);
   }

@@ -171,8 +171,8 @@ static bool reads_aligned(const moec_fuse_plan *p, uint32_t b, moec_value v, moe
 }
 
 static bool sizes_fit(const moec_kernel *x, const moec_kernel *y) {
-  return !x->attention && !y->attention && (!x->block || !y->block || x->block == y->block) && x->n_roots + y->n_roots <= MOEC_MAX_ROOTS &&
-         x->n_nodes + y->n_nodes <= MOEC_MAX_KERNEL_NODES;
+  return !x->attention && !y->attention && (!x->block || !y->block || x->block == y->block) &&
+         x->n_roots + y->n_roots <= MOEC_MAX_ROOTS && x->n_nodes + y->n_nodes <= MOEC_MAX_KERNEL_NODES;
 }
 
 static void merge(moec_fuse_plan *p, uint32_t a, uint32_t b, moec_dim rows) {

@@ -132,7 +132,8 @@ static bool fits(moec_fuse_plan *p, moec_value v, moec_node n, const moec_reads 
   moec_op op = moec_op_of(p->g, n);
   bool reduce = moec_op_cls(op) == MOEC_CLASS_REDUCE, heavy = moec_fuse_is_heavy(op);
   moec_value root = moec_fuse_space(p->g, k->roots[0]);
-  if (r->overflow || op == MOEC_OP_ATTENTION || op == MOEC_OP_BLOCK_SUM || k->n_nodes >= MOEC_MAX_KERNEL_NODES) return false;
+  if (r->overflow || op == MOEC_OP_ATTENTION || op == MOEC_OP_BLOCK_SUM) return false;
+  if (k->n_nodes >= MOEC_MAX_KERNEL_NODES) return false;
   if (k->attention) return !reduce;
   if (moec_op_is_elementwise(op) && r->n > MAX_HEAVY_READS) return false;
   if (!reduce && !heavy) return true;

@@ -3,11 +3,12 @@
  *     x [batch, seq, H] ──► reduce_sum over batch, seq ──► [H]
  *     x [batch, seq, H] ──► block_sum ──► [blocks, H] ──► reduce_sum ──► [H]
  *
- * The gradient of a norm's weight, of a bias, a loss: few results, each of all rows. Blocks of rows are summed in parallel, in
- * the kernel that has the rows at hand anyway, and what they leave is little. Blocks have a fixed number of rows, so the
- * result does not depend on the number of threads. Sums of narrow floats stay in f32 until the end.
+ * The gradient of a norm's weight, of a bias, a loss: few results, each of all rows. Blocks of rows are summed in
+ * parallel, in the kernel that has the rows at hand anyway, and what they leave is little. Blocks have a fixed number of
+ * rows, so the result does not depend on the number of threads. Sums of narrow floats stay in f32 until the end.
  *
- * Not where there are few rows, nor where columns are many or of unknown number: those are summed in parallel as they are. */
+ * Not where there are few rows, nor where columns are many or of unknown number: those are summed in parallel as they
+ * are. */
 #include "passes/fuse.h"
 
 #include "ir/builder.h"
@@ -29,7 +30,8 @@ static moec_dim product(const moec_graph *g, moec_type_info t, uint32_t from, ui
 static double largest(const moec_fuse_plan *p, moec_value v, int depth) {
   double most = moec_fuse_numel(p, v);
   moec_node n = moec_def(p->g, v);
-  if (!depth || !n.i || !moec_fuse_is_fusable(p->g, n) || moec_op_cls(moec_op_of(p->g, n)) == MOEC_CLASS_INDEX) return most;
+  if (!depth || !n.i || !moec_fuse_is_fusable(p->g, n)) return most;
+  if (moec_op_cls(moec_op_of(p->g, n)) == MOEC_CLASS_INDEX) return most; /* reads little of a large value */
   for (uint32_t i = 0; i < moec_node_get(p->g, n)->n_in; i++) {
     moec_value x = moec_in(p->g, n, i);
     double m = x.i ? largest(p, x, depth - 1) : 0;
@@ -48,8 +50,8 @@ static int64_t block_size(const moec_fuse_plan *p, moec_value x, moec_dim rows) 
   return size;
 }
 
-/* The leading axes of |t| that are rows: those that |axes| begins with. Of a sum of everything, the last axis stays a column where
- * its size is known. */
+/* The leading axes of |t| that are rows: those that |axes| begins with. Of a sum of everything, the last axis stays a
+ * column where its size is known. */
 static uint32_t row_axes(const moec_graph *g, moec_type_info t, moec_ints axes) {
   uint32_t k = 0;
   while (k < axes.n && axes.v[k] == (int64_t)k) k++;

@@ -21,7 +21,8 @@ static const emit_case sums[] = {
     {"two row axes", "B=3 S=11", "B*S", "%1 \"x\" : f32[B, S, 24], %2 \"d\" : f32[B, S, 24]", "%4 \"dw\"",
      "%3 = mul(%1, %2) : f32[B, S, 24]\n%4 = block_sum(%3) {leading = 2, size = 8} : f32[ceildiv(B*S, 8), 24]\n", 0},
     {"sums of rows", "T=40", "T", "%1 \"x\" : f32[T, 24]", "%3 \"y\"",
-     "%2 = reduce_sum(%1) {axes = [1]} : f32[T]\n%3 = block_sum(%2) {leading = 1, size = 16} : f32[ceildiv(T, 16)]\n", 1e-5},
+     "%2 = reduce_sum(%1) {axes = [1]} : f32[T]\n"
+     "%3 = block_sum(%2) {leading = 1, size = 16} : f32[ceildiv(T, 16)]\n", 1e-5},
     {"two column axes", "T=40 H=3", "T", "%1 \"x\" : f32[T, H, 4], %2 \"m\" : f32[H, 4]", "%5 \"y\"",
      "%3 = broadcast(%2) {shape = [T, H, 4], map = [1, 2]} : f32[T, H, 4]\n%4 = mul(%1, %3) : f32[T, H, 4]\n"
      "%5 = block_sum(%4) {leading = 1, size = 16} : f32[ceildiv(T, 16), H, 4]\n", 0},
@@ -39,24 +40,28 @@ static const emit_case sums[] = {
      "%4 = block_sum(%3) {leading = 1, size = 16} : f32[ceildiv(T, 16), 27]\n", 0},
     {"columns, a scalar and rows", "T=71", "T", "%1 \"x\" : f32[T, 24]", "%2 \"e\", %3 \"c\", %5 \"s\", %4 \"r\"",
      "%2 = exp(%1) : f32[T, 24]\n%3 = block_sum(%2) {leading = 1, size = 8} : f32[ceildiv(T, 8), 24]\n"
-     "%4 = reduce_sum(%2) {axes = [1]} : f32[T]\n%5 = block_sum(%4) {leading = 1, size = 8} : f32[ceildiv(T, 8)]\n", 4e-6},
+     "%4 = reduce_sum(%2) {axes = [1]} : f32[T]\n"
+     "%5 = block_sum(%4) {leading = 1, size = 8} : f32[ceildiv(T, 8)]\n", 4e-6},
     {"a sum twice", "T=71", "T", "%1 \"x\" : f32[T, 24]", "%3 \"y\", %4 \"z\"",
      "%2 = exp(%1) : f32[T, 24]\n%3 = block_sum(%2) {leading = 1, size = 8} : f32[ceildiv(T, 8), 24]\n"
      "%4 = block_sum(%2) {leading = 1, size = 8} : f32[ceildiv(T, 8), 24]\n", 4e-6},
     {"narrow floats in f32", "T=71", "T", "%1 \"x\" : bf16[T, 24]", "%3 \"y\"",
-     "%2 = cast(%1) {dtype = f32} : f32[T, 24]\n%3 = block_sum(%2) {leading = 1, size = 8} : f32[ceildiv(T, 8), 24]\n", 0},
+     "%2 = cast(%1) {dtype = f32} : f32[T, 24]\n"
+     "%3 = block_sum(%2) {leading = 1, size = 8} : f32[ceildiv(T, 8), 24]\n", 0},
 };
 
 /* dx and dw of y = x * r * w, r = rsqrt(mean(x*x) + eps): one pass over x and dy. */
 static const emit_case backward[] = {
-    {"rms norm", "B=3 S=21", "B*S", "%1 \"x\" : f32[B, S, 64], %2 \"w\" : f32[64], %3 \"dy\" : f32[B, S, 64], %4 \"r\" : f32[B, S]",
+    {"rms norm", "B=3 S=21", "B*S",
+     "%1 \"x\" : f32[B, S, 64], %2 \"w\" : f32[64], %3 \"dy\" : f32[B, S, 64], %4 \"r\" : f32[B, S]",
      "%14 \"dx\", %16 \"dw\"",
      "%5 = broadcast(%4) {shape = [B, S, 64], map = [0, 1]} : f32[B, S, 64]\n%6 = mul(%1, %5) : f32[B, S, 64]\n"
      "%7 = broadcast(%2) {shape = [B, S, 64], map = [2]} : f32[B, S, 64]\n%8 = mul(%3, %7) : f32[B, S, 64]\n"
      "%9 = mul(%8, %6) : f32[B, S, 64]\n%10 = reduce_sum(%9) {axes = [2]} : f32[B, S]\n"
      "%11 = broadcast(%10) {shape = [B, S, 64], map = [0, 1]} : f32[B, S, 64]\n%12 = mul(%11, %6) : f32[B, S, 64]\n"
      "%13 = sub(%8, %12) : f32[B, S, 64]\n%14 = mul(%13, %5) : f32[B, S, 64]\n"
-     "%15 = mul(%3, %6) : f32[B, S, 64]\n%16 = block_sum(%15) {leading = 2, size = 32} : f32[ceildiv(B*S, 32), 64]\n", 2e-5},
+     "%15 = mul(%3, %6) : f32[B, S, 64]\n"
+     "%16 = block_sum(%15) {leading = 2, size = 32} : f32[ceildiv(B*S, 32), 64]\n", 2e-5},
 };
 
 START_TEST(test_sums) { emit_check_all(sums, sizeof sums / sizeof *sums); }
