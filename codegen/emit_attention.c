@@ -1,4 +1,5 @@
-/* Attention kernels: operand functions, parameters, and the text of codegen/kernels/attention.c. */
+/* Kernels of attention and of its gradient: operand functions, parameters, and the text of codegen/kernels/attention.c
+ * or attention_grad.c. */
 #include <math.h>
 
 #include "codegen/embedded.h"
@@ -13,6 +14,9 @@ static const struct {
     [MOEC_KOPERAND_V] = {"v", "int64_t b, int64_t h, int64_t j0, int64_t j1"},
     [MOEC_KOPERAND_MASK] = {"mask", "int64_t b, int64_t h, int64_t i, int64_t j0, int64_t j1"},
     [MOEC_KOPERAND_SINK] = {"sink", "int64_t h"},
+    [MOEC_KOPERAND_Y] = {"y", "int64_t b, int64_t h, int64_t i"},
+    [MOEC_KOPERAND_LSE] = {"lse", "int64_t b, int64_t h, int64_t i"},
+    [MOEC_KOPERAND_DY] = {"dy", "int64_t b, int64_t h, int64_t i"},
 };
 
 static void operand_function(moec_buf *b, const moec_kernel *k, const char *symbol,
@@ -38,58 +42,56 @@ static void define_float(moec_buf *b, const char *name, double v) {
   moec_buf_putc(b, '\n');
 }
 
+/* Names that a kernel's text uses; they end with it. */
+static const char *const names[] = {"NAME",    "KERNEL", "B",    "S",            "T",           "H",    "G",
+                                    "D",       "E",      "SCALE", "SOFTCAP",     "CAUSAL",      "MASK", "MASK_BY_HEAD",
+                                    "MASK_BY_ROW", "SINK", "LSE", "LSE_BUFFER",  "OUT",         "DQ",   "DK",
+                                    "DV",      "DSINK",  "OUT_TYPE", "STORE"};
+
+static void define_sizes(moec_emit *e, const moec_kattention *t) {
+  define_size(e, "B", t->b);
+  define_size(e, "S", t->s);
+  define_size(e, "T", t->t);
+  define_size(e, "H", t->h);
+  define_size(e, "G", t->g);
+  moec_buf_printf(e->b, "#define D %lld\n#define E %lld\n", (long long)t->d, (long long)t->e);
+}
+
+static void define_scores(moec_buf *b, const moec_kattention *t) {
+  bool mask = t->operands[MOEC_KOPERAND_MASK] != NULL;
+  define_float(b, "SCALE", (double)t->scale);
+  define_float(b, "SOFTCAP", (double)t->softcap);
+  moec_buf_printf(b, "#define CAUSAL %d\n#define MASK %d\n", t->causal, !mask ? 0 : t->mask_bool ? 1 : 2);
+  moec_buf_printf(b, "#define MASK_BY_HEAD %d\n#define MASK_BY_ROW %d\n", t->mask_by_head, t->mask_by_row);
+  moec_buf_printf(b, "#define SINK %d\n", t->operands[MOEC_KOPERAND_SINK] != NULL);
+}
+
+static void define_results(moec_buf *b, const moec_kattention *t) {
+  static const char *const grads[] = {"DQ", "DK", "DV", "DSINK"};
+  bool lse = !t->grad && t->results[1] != MOEC_NO_BUFFER;
+  for (int i = 0; i < 4 && t->grad; i++)
+    moec_buf_printf(b, "#define %s %d\n", grads[i], t->results[i] == MOEC_NO_BUFFER ? -1 : (int)t->results[i]);
+  if (!t->grad)
+    moec_buf_printf(b, "#define OUT %u\n#define LSE %d\n#define LSE_BUFFER %u\n", t->results[0], lse,
+                    lse ? t->results[1] : 0);
+  bool half = t->dtype == MOEC_F16 || t->dtype == MOEC_BF16;
+  moec_buf_printf(b, "#define OUT_TYPE %s\n#define STORE(x) ", moec_dtype_get(t->dtype)->c);
+  if (half) moec_buf_printf(b, "moec_store_%s(x)\n", moec_dtype_get(t->dtype)->text);
+  else moec_buf_puts(b, "(x)\n");
+}
+
 void moec_emit_attention(moec_buf *b, const moec_kernel *k, const char *symbol) {
-  static const char *const names[] = {"NAME",
-                                      "KERNEL",
-                                      "S",
-                                      "T",
-                                      "H",
-                                      "G",
-                                      "D",
-                                      "E",
-                                      "SCALE",
-                                      "SOFTCAP",
-                                      "CAUSAL",
-                                      "MASK",
-                                      "MASK_BY_HEAD",
-                                      "MASK_BY_ROW",
-                                      "SINK",
-                                      "LSE",
-                                      "LSE_BUFFER",
-                                      "OUT",
-                                      "OUT_TYPE",
-                                      "STORE"};
   const moec_kattention *t = k->attention;
-  const moec_embedded_file *text = moec_embedded_find("attention.c");
+  const moec_embedded_file *text = moec_embedded_find(t->grad ? "attention_grad.c" : "attention.c");
   moec_emit e;
   for (int o = 0; o < MOEC_KOPERAND_COUNT; o++)
     if (t->operands[o]) operand_function(b, t->operands[o], symbol, (moec_koperand)o);
   moec_emit_init(&e, k, symbol, b);
   e.direct = true;
   moec_buf_printf(b, "#define NAME(x) %s_##x\n#define KERNEL %s\n", symbol, symbol);
-  define_size(&e, "S", t->s);
-  define_size(&e, "T", t->t);
-  define_size(&e, "H", t->h);
-  define_size(&e, "G", t->g);
-  moec_buf_printf(b, "#define D %lld\n#define E %lld\n", (long long)t->d, (long long)t->e);
-  define_float(b, "SCALE", (double)t->scale);
-  define_float(b, "SOFTCAP", (double)t->softcap);
-  moec_buf_printf(b, "#define CAUSAL %d\n#define MASK %d\n", t->causal,
-                  !t->operands[MOEC_KOPERAND_MASK] ? 0
-                  : t->mask_bool                   ? 1
-                                                   : 2);
-  moec_buf_printf(b, "#define MASK_BY_HEAD %d\n#define MASK_BY_ROW %d\n", t->mask_by_head,
-                  t->mask_by_row);
-  moec_buf_printf(b, "#define SINK %d\n#define LSE %d\n", t->operands[MOEC_KOPERAND_SINK] != NULL,
-                  t->lse != MOEC_NO_BUFFER);
-  moec_buf_printf(b, "#define LSE_BUFFER %u\n#define OUT %u\n",
-                  t->lse != MOEC_NO_BUFFER ? t->lse : 0, t->out);
-  bool half = t->dtype == MOEC_F16 || t->dtype == MOEC_BF16;
-  moec_buf_printf(b, "#define OUT_TYPE %s\n#define STORE(x) ", moec_dtype_get(t->dtype)->c);
-  if (half)
-    moec_buf_printf(b, "moec_store_%s(x)\n", moec_dtype_get(t->dtype)->text);
-  else
-    moec_buf_puts(b, "(x)\n");
+  define_sizes(&e, t);
+  define_scores(b, t);
+  define_results(b, t);
   if (text) moec_buf_write(b, text->begin, text->size);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     moec_buf_printf(b, "#undef %s\n", names[i]);

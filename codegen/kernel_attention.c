@@ -1,5 +1,5 @@
-/* A fused function that holds one attention: its operands become functions that fetch a row or a block
- * of keys, by the same evaluation as in any kernel, so movement costs nothing and a computed mask is never
+/* A fused function that holds one attention or the gradient of one: its operands become functions that fetch a row or a
+ * block of keys, by the same evaluation as in any kernel, so movement costs nothing and a computed mask is never
  * stored. */
 #include "codegen/kernel_attention.h"
 
@@ -34,7 +34,7 @@ static void look(const moec_kpool *p, moec_kx e, bool *seen, contents *c) {
 }
 
 static moec_status *check(const builder *b, const moec_kpool *p, moec_kx e, moec_koperand o) {
-  static const char *const names[] = {"q", "k", "v", "mask", "sink"};
+  static const char *const names[] = {"q", "k", "v", "mask", "sink", "y", "lse", "dy"};
   contents c = {0};
   look(p, e, MOEC_NEW_ARRAY(b->arena, bool, p->n), &c);
   if (c.reduces)
@@ -86,14 +86,16 @@ static void loop_over(moec_kpool *p, moec_knest *nest, moec_kx var) {
   nest->vars[nest->n_vars++] = moec_kx_get(p, var)->id;
 }
 
-/* q[b, i, h, :], or k and v of keys j0 .. j1 of key head h, rows of |stride|. */
+static bool has_keys(moec_koperand o) { return o == MOEC_KOPERAND_K || o == MOEC_KOPERAND_V; }
+
+/* q[b, i, h, :] and the like, or k and v of keys j0 .. j1 of key head h, rows of |stride|. */
 static moec_status *vectors(const builder *b, moec_koperand o, int64_t size, int64_t stride) {
   moec_kpool p;
   moec_keval ev;
   moec_knest nest = {0};
   const moec_kattention *t = b->att;
   moec_kernel *k = begin(b, &p, &ev);
-  bool keys = o != MOEC_KOPERAND_Q;
+  bool keys = has_keys(o);
   moec_dim zero = moec_dim_const(b->m, 0);
   moec_kx batch = param(&p, MOEC_KPARAM_BATCH, t->b),
           head = param(&p, MOEC_KPARAM_HEAD, keys ? t->g : t->h);
@@ -110,6 +112,23 @@ static moec_status *vectors(const builder *b, moec_koperand o, int64_t size, int
   moec_kcoord index[4] = {{batch, {0}}, {row, {0}}, {head, {0}}, {d, {0}}};
   moec_kx value = moec_keval_at(&ev, moec_in(b->fn, b->node, (uint32_t)o), index);
   return end(b, &p, k, o, &nest, at, value);
+}
+
+/* One number: sink[h] or lse[b, i, h]. */
+static moec_status *number(const builder *b, moec_koperand o) {
+  moec_kpool p;
+  moec_keval ev;
+  moec_knest nest = {0};
+  const moec_kattention *t = b->att;
+  moec_kernel *k = begin(b, &p, &ev);
+  moec_kcoord index[3] = {{param(&p, MOEC_KPARAM_HEAD, t->h), {0}}};
+  if (o == MOEC_KOPERAND_LSE) {
+    index[2] = index[0];
+    index[0].e = param(&p, MOEC_KPARAM_BATCH, t->b);
+    index[1].e = param(&p, MOEC_KPARAM_QUERY, t->s);
+  }
+  moec_kx value = moec_keval_at(&ev, moec_in(b->fn, b->node, (uint32_t)o), index);
+  return end(b, &p, k, o, &nest, moec_kx_i64(&p, 0), value);
 }
 
 /* mask[b, h, i, j0 .. j1] as floats: a hidden key of a bool mask is -inf, a visible one 0. */
@@ -141,31 +160,22 @@ static moec_status *mask(const builder *b) {
              moec_kx_sub(&p, j, param(&p, MOEC_KPARAM_FIRST_KEY, t->t)), value);
 }
 
-static moec_status *sink(const builder *b) {
-  moec_kpool p;
-  moec_keval ev;
-  moec_knest nest = {0};
-  moec_kernel *k = begin(b, &p, &ev);
-  moec_kcoord index = {param(&p, MOEC_KPARAM_HEAD, b->att->h), {0}};
-  moec_kx value = moec_keval_at(&ev, moec_in(b->fn, b->node, 4), &index);
-  return end(b, &p, k, MOEC_KOPERAND_SINK, &nest, moec_kx_i64(&p, 0), value);
-}
-
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
-/* Which result of the attention an output is; reshapes keep the order of elements. */
-static moec_status *outputs(const builder *b) {
-  b->att->out = b->att->lse = MOEC_NO_BUFFER;
+/* Which result of the op an output is; reshapes keep the order of elements. */
+static moec_status *results(const builder *b) {
+  moec_kattention *t = b->att;
+  for (int i = 0; i < 4; i++) t->results[i] = MOEC_NO_BUFFER;
   for (uint32_t i = 0; i < b->fn->n_outputs; i++) {
     moec_value v = b->fn->outputs[i];
     while (moec_def_op(b->fn, v) == MOEC_OP_RESHAPE) v = moec_in(b->fn, moec_def(b->fn, v), 0);
-    uint32_t *slot = moec_value_get(b->fn, v)->slot ? &b->att->lse : &b->att->out;
-    if (moec_def(b->fn, v).i != b->node.i || *slot != MOEC_NO_BUFFER)
+    uint32_t *result = &t->results[moec_value_get(b->fn, v)->slot];
+    if (moec_def(b->fn, v).i != b->node.i || *result != MOEC_NO_BUFFER)
       return moec_error(MOEC_UNSUPPORTED,
                         "attention: expected its results, each once, as results of the function");
-    *slot = (uint32_t)b->fn->n_inputs + i;
+    *result = (uint32_t)b->fn->n_inputs + i;
   }
-  if (b->att->out == MOEC_NO_BUFFER)
+  if (!t->grad && t->results[0] == MOEC_NO_BUFFER)
     return moec_error(MOEC_UNSUPPORTED,
                       "attention: expected its first result as a result of the function");
   return NULL;
@@ -174,7 +184,7 @@ static moec_status *outputs(const builder *b) {
 static const char *describe(const builder *b) {
   const moec_kattention *t = b->att;
   moec_buf text = {0};
-  moec_buf_puts(&text, "attention ");
+  moec_buf_puts(&text, t->grad ? "attention_grad " : "attention ");
   moec_type_print(&text, b->m, moec_value_get(b->fn, moec_in(b->fn, b->node, 0))->type);
   moec_buf_puts(&text, " x ");
   moec_type_print(&text, b->m, moec_value_get(b->fn, moec_in(b->fn, b->node, 1))->type);
@@ -203,29 +213,84 @@ static moec_status *sizes(builder *b) {
   return NULL;
 }
 
+static int64_t row_of(int64_t size) { return (size + 7) / 8 * 8; }
+
 /* Bytes of the work struct of codegen/kernels/attention.c. */
-static int64_t work_bytes(const moec_kattention *t) {
+static moec_dim scratch(moec_module *m, const moec_kattention *t) {
   int64_t most = t->d > t->e ? t->d : t->e,
           keys = most <= 64    ? 64
                  : most <= 128 ? 32
-                               : 16,
-          e = (t->e + 7) / 8 * 8;
-  return 4 * (32 * t->d + 64 * keys + keys * (t->d + e) + 32 * e + most + keys) + 64;
+                               : 16;
+  int64_t e = row_of(t->e), floats = 32 * t->d + 64 * keys + keys * (t->d + e) + 32 * e + most + keys;
+  return moec_dim_const(m, 4 * floats + 64);
+}
+
+/* And of attention_grad.c, with a row for each key and 8 more. */
+static moec_dim grad_scratch(moec_module *m, const moec_kattention *t) {
+  int64_t d = row_of(t->d), e = row_of(t->e), keys = 0;
+  if (t->results[1] != MOEC_NO_BUFFER) keys += 4 * d;
+  if (t->results[2] != MOEC_NO_BUFFER) keys += 4 * e;
+  int64_t fixed = 4 * (3 * 32 * (d + e) + 3 * 32 * 32 + 32 * d + 2 * 32 + e + 32) + 8 * 32 + 64;
+  moec_dim rows = moec_dim_mul(m, moec_dim_add(m, t->t, moec_dim_const(m, 8)), moec_dim_const(m, keys));
+  return moec_dim_add(m, rows, moec_dim_const(m, fixed));
+}
+
+/* The parallel index: blocks of 32 lines (query, head) of each batch and key head. */
+static moec_dim tasks(moec_module *m, const moec_kattention *t) {
+  moec_dim lines = moec_dim_mul(m, t->s, moec_dim_floordiv(m, t->h, t->g));
+  return moec_dim_mul(m, moec_dim_mul(m, t->b, t->g), moec_dim_ceildiv(m, lines, moec_dim_const(m, 32)));
+}
+
+/* Each batch and key head, then dsink of each query head. */
+static moec_dim grad_tasks(moec_module *m, const moec_kattention *t) {
+  moec_dim n = moec_dim_const(m, 0);
+  for (int i = 0; i < 3; i++)
+    if (t->results[i] != MOEC_NO_BUFFER) n = moec_dim_mul(m, t->b, t->g);
+  return t->results[3] != MOEC_NO_BUFFER ? moec_dim_add(m, n, t->h) : n;
+}
+
+/* Products of every query head with every key, and sums over d and e: two, or for the gradient two and one a result. */
+static moec_dim flops(moec_module *m, const moec_kattention *t) {
+  moec_dim pairs = moec_dim_mul(m, moec_dim_mul(m, t->b, t->h), moec_dim_mul(m, t->s, t->t));
+  int64_t each = t->d + t->e;
+  for (int i = 0; i < 3 && t->grad; i++)
+    if (t->results[i] != MOEC_NO_BUFFER) each += i < 2 ? t->d : t->e;
+  return moec_dim_mul(m, pairs, moec_dim_const(m, 2 * each));
+}
+
+static moec_status *operands(const builder *b) {
+  const moec_kattention *t = b->att;
+  MOEC_TRY(vectors(b, MOEC_KOPERAND_Q, t->d, 0));
+  MOEC_TRY(vectors(b, MOEC_KOPERAND_K, t->d, t->grad ? row_of(t->d) : t->d));
+  MOEC_TRY(vectors(b, MOEC_KOPERAND_V, t->e, row_of(t->e)));
+  if (moec_in(b->fn, b->node, 3).i) MOEC_TRY(mask(b));
+  if (moec_in(b->fn, b->node, 4).i) MOEC_TRY(number(b, MOEC_KOPERAND_SINK));
+  if (!t->grad) return NULL;
+  MOEC_TRY(vectors(b, MOEC_KOPERAND_Y, t->e, 0));
+  MOEC_TRY(number(b, MOEC_KOPERAND_LSE));
+  return vectors(b, MOEC_KOPERAND_DY, t->e, 0);
+}
+
+static void attributes(const builder *b) {
+  moec_kattention *t = b->att;
+  t->grad = moec_op_of(b->fn, b->node) == MOEC_OP_ATTENTION_GRAD;
+  if (t->grad) {
+    const moec_attrs_ATTENTION_GRAD *a = MOEC_ATTRS(b->fn, b->node, ATTENTION_GRAD);
+    t->scale = (float)a->scale, t->softcap = (float)a->softcap, t->causal = a->causal;
+  } else {
+    const moec_attrs_ATTENTION *a = MOEC_ATTRS(b->fn, b->node, ATTENTION);
+    t->scale = (float)a->scale, t->softcap = (float)a->softcap, t->causal = a->causal;
+  }
 }
 
 moec_status *moec_kernel_build_attention(moec_arena *a, moec_module *m, const moec_graph *fn,
                                          moec_node n, moec_kernel **out) {
   moec_kattention *t = MOEC_NEW(a, moec_kattention);
   builder b = {a, m, fn, n, t};
-  const moec_attrs_ATTENTION *attrs = MOEC_ATTRS(fn, n, ATTENTION);
-  t->scale = (float)attrs->scale, t->softcap = (float)attrs->softcap, t->causal = attrs->causal;
+  attributes(&b);
   MOEC_TRY(sizes(&b));
-  MOEC_TRY(outputs(&b));
-  MOEC_TRY(vectors(&b, MOEC_KOPERAND_Q, t->d, t->d));
-  MOEC_TRY(vectors(&b, MOEC_KOPERAND_K, t->d, t->d));
-  MOEC_TRY(vectors(&b, MOEC_KOPERAND_V, t->e, (t->e + 7) / 8 * 8));
-  if (moec_in(fn, n, 3).i) MOEC_TRY(mask(&b));
-  if (moec_in(fn, n, 4).i) MOEC_TRY(sink(&b));
+  MOEC_TRY(results(&b));
+  MOEC_TRY(operands(&b));
   moec_kernel *k = MOEC_NEW(a, moec_kernel);
   *k = (moec_kernel){.m = m,
                      .n_in = (uint32_t)fn->n_inputs,
@@ -233,13 +298,9 @@ moec_status *moec_kernel_build_attention(moec_arena *a, moec_module *m, const mo
                      .attention = t,
                      .grain = 1};
   k->what = describe(&b);
-  moec_dim rows = moec_dim_mul(m, t->s, moec_dim_floordiv(m, t->h, t->g));
-  k->range = moec_dim_mul(m, moec_dim_mul(m, t->b, t->g),
-                          moec_dim_ceildiv(m, rows, moec_dim_const(m, 32)));
-  k->scratch = moec_dim_const(m, work_bytes(t));
-  /* every query head with every key: products and sums over d and e */
-  moec_dim pairs = moec_dim_mul(m, moec_dim_mul(m, t->b, t->h), moec_dim_mul(m, t->s, t->t));
-  k->flops = moec_dim_mul(m, pairs, moec_dim_const(m, 2 * (t->d + t->e)));
+  k->range = t->grad ? grad_tasks(m, t) : tasks(m, t);
+  k->scratch = t->grad ? grad_scratch(m, t) : scratch(m, t);
+  k->flops = flops(m, t);
   *out = k;
   return NULL;
 }

@@ -1,5 +1,5 @@
-/* An attention kernel: the text of codegen/kernels/attention.c with these parameters, and functions
- * that fetch its operands. */
+/* A kernel of attention or of its gradient: the text of codegen/kernels/attention.c or attention_grad.c with these
+ * parameters, and functions that fetch its operands. */
 #ifndef MOEC_CODEGEN_KERNEL_ATTENTION_H
 #define MOEC_CODEGEN_KERNEL_ATTENTION_H
 
@@ -13,13 +13,16 @@ typedef enum moec_kparam {
   MOEC_KPARAM_FIRST_KEY
 } moec_kparam;
 
-/* Operand functions: which parameters they have. */
+/* Operands, in the order of the ops; those behind the sink are the gradient's. */
 typedef enum moec_koperand {
   MOEC_KOPERAND_Q,
   MOEC_KOPERAND_K,
   MOEC_KOPERAND_V,
   MOEC_KOPERAND_MASK,
   MOEC_KOPERAND_SINK,
+  MOEC_KOPERAND_Y,
+  MOEC_KOPERAND_LSE,
+  MOEC_KOPERAND_DY,
   MOEC_KOPERAND_COUNT
 } moec_koperand;
 
@@ -27,9 +30,9 @@ typedef struct moec_kattention {
   moec_dim b, s, t, h, g;
   int64_t d, e;
   float scale, softcap;
-  bool causal, mask_bool, mask_by_head, mask_by_row;
-  moec_dtype dtype;                           /* of the result */
-  uint32_t out, lse;                          /* buffers; lse MOEC_NO_BUFFER: not wanted */
+  bool grad, causal, mask_bool, mask_by_head, mask_by_row;
+  moec_dtype dtype;                           /* of the results but lse */
+  uint32_t results[4];                        /* buffers, by number of the result; MOEC_NO_BUFFER: not wanted */
   moec_kernel *operands[MOEC_KOPERAND_COUNT]; /* fill a local array; NULL: absent */
 } moec_kattention;
 #define MOEC_NO_BUFFER UINT32_MAX

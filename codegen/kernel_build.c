@@ -214,7 +214,7 @@ moec_status *moec_kernel_build(moec_arena *a, moec_module *m, const moec_graph *
   *out = NULL;
   if (!fn->n_outputs) return MOEC_BUG("fused function without results");
   for (size_t i = 1; i < fn->n_nodes; i++)
-    if (fn->nodes[i].op == MOEC_OP_ATTENTION)
+    if (fn->nodes[i].op == MOEC_OP_ATTENTION || fn->nodes[i].op == MOEC_OP_ATTENTION_GRAD)
       return moec_kernel_build_attention(a, m, fn, (moec_node){(uint32_t)i}, out);
   if (!moec_kspace_init(&b.space, a, fn, rows))
     return MOEC_BUG("fused function: expected results whose leading axes are the rows of the call");

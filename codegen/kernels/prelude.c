@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct moec_kernel_args {
   void *const *buf;   /* inputs, then outputs */
@@ -281,3 +282,73 @@ MOEC_FLOATS(f64, double, )
 #pragma omp declare reduction(moec_min:double                            \
                               : omp_out = moec_min_f64(omp_out, omp_in)) \
     initializer(omp_priv = INFINITY)
+
+/* ---- tiles of matrices ---------------------------------------------------------------------- */
+
+/* Tiles of 8 * nv lanes, one lane a column; eight vectors are summed at a time. Functions of their own, not inlined:
+ * the kernels of a file share them. Strides of |x| and |s| count vectors.
+ *
+ * products: s[j][lane] (+)= sum over d < size of y[j][d] * x[d][lane], for j < n rounded up to 8 / nv
+ * sums:     x[d][lane] += sum over j < n of y[j][d] * s[j][lane], for d < stride, a multiple of 8; packed lanes */
+/* clang-format off */
+#define MOEC_TILES(nv)                                                                             \
+  static __attribute__((noinline, unused)) void moec_tile_products_##nv(                           \
+      const float *y, int64_t y_stride, const moec_v8 *x, int64_t x_stride, moec_v8 *s,            \
+      int64_t s_stride, int64_t size, int64_t n, bool more) {                                      \
+    for (int64_t j = 0; j < n; j += 8 / nv) {                                                      \
+      moec_v8 sum[8] = {{0}};                                                                      \
+      if (more)                                                                                    \
+        _Pragma("GCC unroll 8") for (int r = 0; r < 8; r++)                                        \
+          sum[r] = s[(j + r / nv) * s_stride + r % nv];                                            \
+      for (int64_t d = 0; d < size; d++)                                                           \
+        _Pragma("GCC unroll 8") for (int r = 0; r < 8; r++)                                        \
+          sum[r] += y[(j + r / nv) * y_stride + d] * x[d * x_stride + r % nv];                     \
+      _Pragma("GCC unroll 8") for (int r = 0; r < 8; r++)                                          \
+        s[(j + r / nv) * s_stride + r % nv] = sum[r];                                              \
+    }                                                                                              \
+  }                                                                                                \
+  static __attribute__((noinline, unused)) void moec_tile_sums_##nv(                               \
+      const float *y, int64_t stride, const moec_v8 *s, moec_v8 *x, int64_t n) {                   \
+    for (int64_t d = 0; d < stride; d += 8 / nv) {                                                 \
+      moec_v8 sum[8];                                                                              \
+      _Pragma("GCC unroll 8") for (int r = 0; r < 8; r++) sum[r] = x[d * nv + r];                  \
+      for (int64_t j = 0; j < n; j++)                                                              \
+        _Pragma("GCC unroll 8") for (int r = 0; r < 8; r++)                                        \
+          sum[r] += y[j * stride + d + r / nv] * s[j * nv + r % nv];                               \
+      _Pragma("GCC unroll 8") for (int r = 0; r < 8; r++) x[d * nv + r] = sum[r];                  \
+    }                                                                                              \
+  }
+MOEC_TILES(1)
+MOEC_TILES(2)
+MOEC_TILES(4)
+/* clang-format on */
+
+/* s[j][lane] = sum over d < size of y[j][d] * x[d][lane] */
+MOEC_INLINE void moec_tile_products(const float *y, int64_t stride, const float *x, float *s, int64_t size, int64_t n,
+                                    const int nv) {
+  const moec_v8 *v = (const moec_v8 *)x;
+  moec_v8 *to = (moec_v8 *)s;
+  if (nv == 1) moec_tile_products_1(y, stride, v, 1, to, 1, size, n, false);
+  if (nv == 2) moec_tile_products_2(y, stride, v, 2, to, 2, size, n, false);
+  if (nv == 4) moec_tile_products_4(y, stride, v, 4, to, 4, size, n, false);
+}
+
+/* x[d][lane] += sum over j < n of y[j][d] * s[j][lane] */
+MOEC_INLINE void moec_tile_sums(const float *y, int64_t stride, const float *s, float *x, int64_t n, const int nv) {
+  const moec_v8 *v = (const moec_v8 *)s;
+  if (nv == 1) moec_tile_sums_1(y, stride, v, (moec_v8 *)x, n);
+  if (nv == 2) moec_tile_sums_2(y, stride, v, (moec_v8 *)x, n);
+  if (nv == 4) moec_tile_sums_4(y, stride, v, (moec_v8 *)x, n);
+}
+
+/* out[j][d] += sum over l < size of s[j][l] * x[l][d], for d < width, a multiple of 8 and the stride of x and out; for
+ * j < n rounded up to 8. */
+static __attribute__((unused)) void moec_tile_add(const float *s, int64_t s_stride, const float *x, float *out,
+                                                  int64_t width, int64_t size, int64_t n) {
+  const moec_v8 *v = (const moec_v8 *)x;
+  moec_v8 *to = (moec_v8 *)out;
+  int64_t all = width / 8, d = 0;
+  for (; d + 4 <= all; d += 4) moec_tile_products_4(s, s_stride, v + d, all, to + d, all, size, n, true);
+  for (; d + 2 <= all; d += 2) moec_tile_products_2(s, s_stride, v + d, all, to + d, all, size, n, true);
+  for (; d < all; d++) moec_tile_products_1(s, s_stride, v + d, all, to + d, all, size, n, true);
+}

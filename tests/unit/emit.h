@@ -1,5 +1,5 @@
 /* Emitted kernels against the interpreter. A case is a function in text form; its composites are
- * inlined (all but attention and block sums), it becomes a kernel, all kernels of a table are compiled together, and
+ * inlined (all but attention, its gradient and block sums), it becomes a kernel, all kernels of a table are compiled together, and
  * each runs on random inputs that end at a page nobody may touch.
  *
  * What an input holds follows from its name: "iN..." integers in [-N, N), "nan..." floats with some
@@ -42,7 +42,8 @@ enum { EMIT_MAX = 12 };
 
 static inline bool emit_keep(void *user, const moec_graph *g, moec_node n) {
   (void)user;
-  return moec_op_of(g, n) == MOEC_OP_ATTENTION || moec_op_of(g, n) == MOEC_OP_BLOCK_SUM;
+  moec_op op = moec_op_of(g, n);
+  return op == MOEC_OP_ATTENTION || op == MOEC_OP_ATTENTION_GRAD || op == MOEC_OP_BLOCK_SUM;
 }
 
 /* Numbers the values of |text| in order of definition, so that cases may number them freely. */
