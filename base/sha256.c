@@ -34,10 +34,11 @@ static inline uint32_t next_word(uint32_t w[16], int i) {
 /* Round |i|: unrolled, no value moves, only the roles of the eight state words turn. */
 #define AT(k) s[((k) - i) & 7]
 static inline void one_round(uint32_t s[8], int i, uint32_t word) {
-  uint32_t t = AT(7) + (rotate(AT(4), 6) ^ rotate(AT(4), 11) ^ rotate(AT(4), 25)) + (AT(6) ^ (AT(4) & (AT(5) ^ AT(6)))) +
-               round_constants[i] + word;
+  uint32_t t = AT(7) + (rotate(AT(4), 6) ^ rotate(AT(4), 11) ^ rotate(AT(4), 25)) +
+               (AT(6) ^ (AT(4) & (AT(5) ^ AT(6)))) + round_constants[i] + word;
   AT(3) += t;
-  AT(7) = t + (rotate(AT(0), 2) ^ rotate(AT(0), 13) ^ rotate(AT(0), 22)) + ((AT(0) & AT(1)) | (AT(2) & (AT(0) | AT(1))));
+  AT(7) =
+      t + (rotate(AT(0), 2) ^ rotate(AT(0), 13) ^ rotate(AT(0), 22)) + ((AT(0) & AT(1)) | (AT(2) & (AT(0) | AT(1))));
 }
 #undef AT
 
@@ -74,7 +75,8 @@ __attribute__((target("sha,sse4.1"))) static void native(uint32_t h[8], const ui
       if (i < 4) {
         *next = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(blocks + 16 * i)), big_endian);
       } else {
-        __m128i sum = _mm_add_epi32(_mm_sha256msg1_epu32(*next, w[(i + 1) % 4]), _mm_alignr_epi8(*last, w[(i + 2) % 4], 4));
+        __m128i sum =
+            _mm_add_epi32(_mm_sha256msg1_epu32(*next, w[(i + 1) % 4]), _mm_alignr_epi8(*last, w[(i + 2) % 4], 4));
         *next = _mm_sha256msg2_epu32(sum, *last);
       }
       __m128i x = _mm_add_epi32(*next, _mm_loadu_si128(k + i));

@@ -55,7 +55,8 @@ static moec_status *run(const char *dir, char *const *argv) {
   snprintf(path, sizeof path, "%s/messages.txt", dir);
   moec_status_free(moec_map_user_file(path, &text));
   int n = text.size > 2000 ? 2000 : (int)text.size;
-  moec_status *s = MOEC_BUG("the C compiler \"%s\" failed on emitted kernels: %.*s", argv[0], n, text.data ? (const char *)text.data : "");
+  moec_status *s = MOEC_BUG("the C compiler \"%s\" failed on emitted kernels: %.*s", argv[0], n,
+                            text.data ? (const char *)text.data : "");
   moec_unmap(&text);
   return s;
 }

@@ -41,7 +41,8 @@ static moec_status *build_kernels(moec_module *m, moec_plan_tables *t, moec_kern
 
 /* ---- the report --------------------------------------------------------------------------- */
 
-static moec_status *report_of(moec_module *m, const moec_kernel_set *set, moec_arena *a, const moec_report_input *in, json_t **out) {
+static moec_status *report_of(moec_module *m, const moec_kernel_set *set, moec_arena *a, const moec_report_input *in,
+                              json_t **out) {
   moec_report_input all = *in;
   const char **what = MOEC_NEW_ARRAY(a, const char *, set->n);
   moec_dim *flops = MOEC_NEW_ARRAY(a, moec_dim, set->n);
@@ -68,7 +69,8 @@ moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, js
 }
 
 /* The report as text, malloc'ed. */
-static moec_status *report_text(moec_module *m, const moec_kernel_set *set, moec_arena *a, const moec_report_input *in, char **out) {
+static moec_status *report_text(moec_module *m, const moec_kernel_set *set, moec_arena *a, const moec_report_input *in,
+                                char **out) {
   json_t *report = NULL;
   MOEC_TRY(report_of(m, set, a, in, &report));
   *out = json_dumps(report, JSON_COMPACT);
@@ -110,7 +112,8 @@ static void assemble(const moec_codegen_options *o, const artifact *x, moec_buf 
   memcpy(f.magic, MOEC_FOOTER_MAGIC, sizeof f.magic);
   size_t at = file->size;
   moec_buf_write(file, &f, sizeof f);
-  moec_sha256(file->data, at + offsetof(moec_footer, sha256), (uint8_t *)file->data + at + offsetof(moec_footer, sha256));
+  moec_sha256(file->data, at + offsetof(moec_footer, sha256),
+              (uint8_t *)file->data + at + offsetof(moec_footer, sha256));
 }
 
 static moec_status *write_file(const moec_codegen_options *o, const artifact *x, const char *path) {
@@ -121,7 +124,8 @@ static moec_status *write_file(const moec_codegen_options *o, const artifact *x,
   return s;
 }
 
-static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec_plan_tables *t, artifact *x, const char *path) {
+static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec_plan_tables *t, artifact *x,
+                             const char *path) {
   moec_kernel_set set = {0};
   moec_buf source = {0};
   char dump[4096];

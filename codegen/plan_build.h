@@ -17,9 +17,21 @@ typedef struct moec_kernel_set {
 moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_kernel_set *kernels) MOEC_MUST_USE;
 
 /* codegen/plan_steps.c: the library step of a node: step op and integer attributes. */
-moec_status *moec_plan_library_step(moec_plan_tables *t, const moec_graph *g, moec_node n, moec_plan_step *step) MOEC_MUST_USE;
+moec_status *moec_plan_library_step(moec_plan_tables *t, const moec_graph *g, moec_node n,
+                                    moec_plan_step *step) MOEC_MUST_USE;
 /* The ints of a GEMM for a dot node, or UNSUPPORTED when strides can't say it. */
 moec_status *moec_plan_gemm(moec_plan_tables *t, const moec_graph *g, moec_node n, moec_plan_step *step) MOEC_MUST_USE;
+
+/* codegen/plan_moe.c; all want use lists.
+ * The only reader of |v|, looking through reshapes; {0} when there are several. */
+moec_node moec_plan_only_reader(const moec_graph *g, moec_value v);
+/* Whether the step of a combine applies the weights of node |n|: their orders of rows are those of one plan. */
+bool moec_plan_is_restored(const moec_graph *g, moec_node n);
+/* The dispatch whose rows node |n| weights, as the gradient of a restore does: one step reads the rows of the tokens
+ * and writes them weighted. {0}: none. */
+moec_node moec_plan_weighted_dispatch(const moec_graph *g, moec_node n);
+/* Whether all readers of dispatch |n| do its work. */
+bool moec_plan_only_weighted(const moec_graph *g, moec_node n);
 
 /* codegen/plan_moe.c; all want use lists.
  * The only reader of |v|, looking through reshapes; {0} when there are several. */

@@ -52,7 +52,8 @@ static void add_interface(const report *r, json_t *out) {
     moec_report_add(inputs, value_json(r, moec_sym_str(r->m, v->name), v->type, v->has_default ? &v->dflt : NULL));
   }
   for (size_t i = 0; i < g->n_outputs; i++)
-    moec_report_add(outputs, value_json(r, moec_sym_str(r->m, g->output_names[i]), moec_value_get(g, g->outputs[i])->type, NULL));
+    moec_report_add(
+        outputs, value_json(r, moec_sym_str(r->m, g->output_names[i]), moec_value_get(g, g->outputs[i])->type, NULL));
   moec_report_set(out, "inputs", inputs);
   moec_report_set(out, "outputs", outputs);
 }

@@ -33,14 +33,16 @@ static bool takes_pairs(const moec_graph *k) {
   return false;
 }
 
-static json_t *rope_json(const report *r, const report_fn *f, const report_region *reg, const moec_graph *g, moec_node n) {
+static json_t *rope_json(const report *r, const report_fn *f, const report_region *reg, const moec_graph *g,
+                         moec_node n) {
   moec_node rope;
   const moec_graph *k = find_rope(r, f, reg, g, moec_in(g, n, 0), &rope);
   if (!k) return json_null();
   moec_type_info t = moec_ty(k, moec_out(k, rope, 0));
   bool spelt_out = moec_op_of(k, rope) != MOEC_OP_ROPE; /* its root is one of two halves */
   json_t *o = moec_report_object();
-  moec_report_set(o, "size", moec_report_size(r, moec_dim_mul(r->m, t.dims[t.rank - 1], moec_dim_const(r->m, spelt_out ? 2 : 1))));
+  moec_report_set(o, "size",
+                  moec_report_size(r, moec_dim_mul(r->m, t.dims[t.rank - 1], moec_dim_const(r->m, spelt_out ? 2 : 1))));
   moec_report_set(o, "interleaved", json_boolean(spelt_out ? takes_pairs(k) : MOEC_ATTRS(k, rope, ROPE)->pairs_in));
   return o;
 }

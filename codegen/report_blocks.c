@@ -29,7 +29,9 @@ static void end_block(builder *b, report_block *open) {
 
 /* ---- runs --------------------------------------------------------------------------------- */
 
-static bool repeats(const uint32_t *s, size_t at, size_t period) { return memcmp(s + at, s + at + period, period * sizeof *s) == 0; }
+static bool repeats(const uint32_t *s, size_t at, size_t period) {
+  return memcmp(s + at, s + at + period, period * sizeof *s) == 0;
+}
 
 /* The period whose repetition covers most of what follows |at|; the shortest of equals. */
 static size_t best_period(const builder *b, size_t at, size_t *count) {

@@ -17,7 +17,8 @@ typedef enum field_type {
 typedef struct field { const char *key; field_type type; const struct field *fields; } field;
 
 #define END {NULL, IS_TEXT, NULL}
-static const field value_fields[] = {{"name", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0}, {"default", MAY_BE_TEXT, 0}, END};
+static const field value_fields[] = {{"name", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0},
+    {"default", MAY_BE_TEXT, 0}, END};
 static const field symbol_fields[] = {{"name", IS_TEXT, 0}, {"value", IS_INT, 0}, {"given", IS_BOOL, 0}, END};
 static const field constraint_fields[] = {{"text", IS_TEXT, 0}, {"what", IS_TEXT, 0}, END};
 static const field totals_fields[] = {{"functions", IS_INT, 0}, {"calls", IS_INT, 0}, {"kernels", IS_INT, 0},
@@ -25,10 +26,13 @@ static const field totals_fields[] = {{"functions", IS_INT, 0}, {"calls", IS_INT
     {"flops", IS_SIZE, 0}, {"bytes", IS_SIZE, 0}, END};
 static const field block_fields[] = {{"name", IS_TEXT, 0}, {"functions", IS_FUNCTIONS, 0}, {"count", IS_INT, 0}, END};
 static const field run_fields[] = {{"first", IS_INT, 0}, {"blocks", IS_BLOCKS, 0}, {"count", IS_INT, 0}, END};
-static const field layer_fields[] = {{"layer", IS_INT, 0}, {"block", IS_INT, 0}, {"function", IS_FUNCTION, 0}, {"region", IS_INT, 0},
-    {"experts", IS_INT, 0}, {"k", IS_INT, 0}, {"hidden", IS_SIZE, 0}, {"intermediate", IS_SIZE, 0}, {"flops", IS_SIZE, 0},
+static const field layer_fields[] = {{"layer", IS_INT, 0}, {"block", IS_INT, 0}, {"function", IS_FUNCTION, 0},
+    {"region", IS_INT, 0},
+    {"experts", IS_INT, 0}, {"k", IS_INT, 0}, {"hidden", IS_SIZE, 0}, {"intermediate", IS_SIZE, 0},
+        {"flops", IS_SIZE, 0},
     {"router", IS_TEXT_OR_NULL, 0}, {"fc1", IS_TEXT_OR_NULL, 0}, {"fc2", IS_TEXT_OR_NULL, 0}, END};
-static const field sum_fields[] = {{"count", IS_INT, 0}, {"elements", IS_INT, 0}, {"bytes", IS_INT, 0}, {"active", IS_INT, 0}, END};
+static const field sum_fields[] = {{"count", IS_INT, 0}, {"elements", IS_INT, 0}, {"bytes", IS_INT, 0},
+    {"active", IS_INT, 0}, END};
 static const field counts_fields[] = {{"nodes", IS_INT, 0}, {"views", IS_INT, 0}, {"leaves", IS_INT, 0},
 #define KIND_FIELD(name, text, people) {text, IS_INT, 0},
     REPORT_KINDS(KIND_FIELD)
@@ -36,43 +40,63 @@ static const field counts_fields[] = {{"nodes", IS_INT, 0}, {"views", IS_INT, 0}
     END};
 static const field role_fields[] = {{"role", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"at", IS_TEXT, 0}, END};
 static const field op_fields[] = {{"op", IS_TEXT, 0}, {"count", IS_INT, 0}, END};
-static const field input_fields[] = {{"from", IS_TEXT, 0}, {"index", IS_INT, 0}, {"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0}, END};
+static const field input_fields[] = {{"from", IS_TEXT, 0}, {"index", IS_INT, 0}, {"type", IS_TEXT, 0},
+    {"bytes", IS_SIZE, 0}, END};
 static const field output_fields[] = {{"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0}, END};
 static const field gemm_fields[] = {{"m", IS_SIZE, 0}, {"n", IS_SIZE, 0}, {"k", IS_SIZE, 0}, {"batch", IS_SIZE, 0},
     {"weight", IS_BOOL, 0}, {"accumulates", IS_BOOL, 0}, END};
-static const field mask_fields[] = {{"kind", IS_TEXT, 0}, {"text", IS_TEXT, 0}, {"causal", IS_BOOL, 0}, {"window", IS_INT, 0},
+static const field mask_fields[] = {{"kind", IS_TEXT, 0}, {"text", IS_TEXT, 0}, {"causal", IS_BOOL, 0},
+    {"window", IS_INT, 0},
     {"reads", IS_INT, 0}, END};
 static const field rope_fields[] = {{"size", IS_SIZE, 0}, {"interleaved", IS_BOOL, 0}, END};
 static const field attention_fields[] = {{"heads", IS_SIZE, 0}, {"kv_heads", IS_SIZE, 0}, {"head_size", IS_SIZE, 0},
-    {"value_size", IS_SIZE, 0}, {"queries", IS_SIZE, 0}, {"keys", IS_SIZE, 0}, {"scale", IS_REAL, 0}, {"softcap", IS_REAL, 0},
+    {"value_size", IS_SIZE, 0}, {"queries", IS_SIZE, 0}, {"keys", IS_SIZE, 0}, {"scale", IS_REAL, 0},
+        {"softcap", IS_REAL, 0},
     {"sinks", IS_BOOL, 0}, {"mask", IS_OBJECT, mask_fields}, {"rope", IS_OBJECT_OR_NULL, rope_fields}, END};
 static const field shared_fields[] = {{"gemms", IS_INT, 0}, {"intermediate", IS_SIZE, 0}, {"gated", IS_BOOL, 0}, END};
-static const field stage_fields[] = {{"stage", IS_TEXT, 0}, {"why", IS_TEXT, 0}, {"region", IS_REGION, 0}, {"title", IS_TEXT, 0},
+static const field stage_fields[] = {{"stage", IS_TEXT, 0}, {"why", IS_TEXT, 0}, {"region", IS_REGION, 0},
+    {"title", IS_TEXT, 0},
     {"ops", IS_LIST, op_fields}, {"type", IS_TEXT, 0}, {"flops", IS_SIZE, 0}, {"bytes", IS_SIZE, 0}, END};
-static const field expert_fields[] = {{"experts", IS_INT, 0}, {"k", IS_INT, 0}, {"hidden", IS_SIZE, 0}, {"intermediate", IS_SIZE, 0},
-    {"gated", IS_BOOL, 0}, {"bias", IS_BOOL, 0}, {"adds_residual", IS_BOOL, 0}, {"shared_expert", IS_OBJECT_OR_NULL, shared_fields},
+static const field expert_fields[] = {{"experts", IS_INT, 0}, {"k", IS_INT, 0}, {"hidden", IS_SIZE, 0},
+    {"intermediate", IS_SIZE, 0},
+    {"gated", IS_BOOL, 0}, {"bias", IS_BOOL, 0}, {"adds_residual", IS_BOOL, 0}, {"shared_expert", IS_OBJECT_OR_NULL,
+        shared_fields},
     {"stages", IS_LIST, stage_fields}, END};
-static const field region_fields[] = {{"kind", IS_TEXT, 0}, {"title", IS_TEXT, 0}, {"what", IS_TEXT_OR_NULL, 0}, {"at", IS_TEXT, 0},
-    {"stage", IS_TEXT_OR_NULL, 0}, {"ops", IS_LIST, op_fields}, {"rows", IS_SIZE_OR_NULL, 0}, {"inputs", IS_LIST, input_fields},
-    {"outputs", IS_LIST, output_fields}, {"flops", IS_SIZE, 0}, {"bytes", IS_SIZE, 0}, {"gemm", MAY_BE_OBJECT, gemm_fields},
-    {"attention", MAY_BE_OBJECT, attention_fields}, {"expert", MAY_BE_OBJECT, expert_fields}, {"function", MAY_BE_FUNCTION, 0}, END};
-static const field cut_fields[] = {{"from", IS_REGION, 0}, {"to", IS_REGION, 0}, {"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0},
+static const field region_fields[] = {{"kind", IS_TEXT, 0}, {"title", IS_TEXT, 0}, {"what", IS_TEXT_OR_NULL, 0},
+    {"at", IS_TEXT, 0},
+    {"stage", IS_TEXT_OR_NULL, 0}, {"ops", IS_LIST, op_fields}, {"rows", IS_SIZE_OR_NULL, 0},
+        {"inputs", IS_LIST, input_fields},
+    {"outputs", IS_LIST, output_fields}, {"flops", IS_SIZE, 0}, {"bytes", IS_SIZE, 0},
+        {"gemm", MAY_BE_OBJECT, gemm_fields},
+    {"attention", MAY_BE_OBJECT, attention_fields}, {"expert", MAY_BE_OBJECT, expert_fields},
+        {"function", MAY_BE_FUNCTION, 0}, END};
+static const field cut_fields[] = {{"from", IS_REGION, 0}, {"to", IS_REGION, 0}, {"type", IS_TEXT, 0},
+    {"bytes", IS_SIZE, 0},
     {"reason", IS_TEXT, 0}, {"why", IS_TEXT, 0}, END};
-static const field function_fields[] = {{"name", IS_TEXT, 0}, {"kind", IS_TEXT, 0}, {"calls", IS_INT, 0}, {"hash", IS_TEXT, 0},
-    {"counts", IS_OBJECT, counts_fields}, {"flops", IS_SIZE, 0}, {"bytes", IS_SIZE, 0}, {"parameters", IS_OBJECT, sum_fields},
-    {"inputs", IS_LIST, role_fields}, {"outputs", IS_TEXTS, 0}, {"regions", IS_LIST, region_fields}, {"cuts", IS_LIST, cut_fields}, END};
-static const field hoisted_fields[] = {{"function", IS_FUNCTION, 0}, {"region", IS_INT, 0}, {"at", IS_TEXT, 0}, {"title", IS_TEXT, 0},
+static const field function_fields[] = {{"name", IS_TEXT, 0}, {"kind", IS_TEXT, 0}, {"calls", IS_INT, 0},
+    {"hash", IS_TEXT, 0},
+    {"counts", IS_OBJECT, counts_fields}, {"flops", IS_SIZE, 0}, {"bytes", IS_SIZE, 0},
+        {"parameters", IS_OBJECT, sum_fields},
+    {"inputs", IS_LIST, role_fields}, {"outputs", IS_TEXTS, 0}, {"regions", IS_LIST, region_fields},
+        {"cuts", IS_LIST, cut_fields}, END};
+static const field hoisted_fields[] = {{"function", IS_FUNCTION, 0}, {"region", IS_INT, 0}, {"at", IS_TEXT, 0},
+    {"title", IS_TEXT, 0},
     {"type", IS_TEXT, 0}, {"calls", IS_INT, 0}, {"flops", IS_SIZE, 0}, END};
-static const field param_fields[] = {{"name", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"storage", IS_TEXT, 0}, {"elements", IS_INT, 0},
+static const field param_fields[] = {{"name", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"storage", IS_TEXT, 0},
+    {"elements", IS_INT, 0},
     {"bytes", IS_INT, 0}, {"active", IS_INT, 0}, {"group", IS_TEXT, 0}, {"tied", IS_BOOL, 0},
     {"function", IS_FUNCTION, 0}, END};
-static const field params_fields[] = {{"count", IS_INT, 0}, {"elements", IS_INT, 0}, {"bytes", IS_INT, 0}, {"active", IS_INT, 0},
+static const field params_fields[] = {{"count", IS_INT, 0}, {"elements", IS_INT, 0}, {"bytes", IS_INT, 0},
+    {"active", IS_INT, 0},
     {"dense", IS_OBJECT, sum_fields}, {"expert", IS_OBJECT, sum_fields}, {"unused", IS_OBJECT, sum_fields},
     {"list", IS_LIST, param_fields}, END};
-static const field report_fields[] = {{"model", IS_TEXT, 0}, {"symbols", IS_LIST, symbol_fields}, {"constraints", IS_LIST, constraint_fields},
+static const field report_fields[] = {{"model", IS_TEXT, 0}, {"symbols", IS_LIST, symbol_fields},
+    {"constraints", IS_LIST, constraint_fields},
     {"inputs", IS_LIST, value_fields}, {"outputs", IS_LIST, value_fields}, {"totals", IS_OBJECT, totals_fields},
-    {"blocks", IS_LIST, block_fields}, {"sequence", IS_BLOCKS, 0}, {"runs", IS_LIST, run_fields}, {"moe_layers", IS_LIST, layer_fields},
-    {"functions", IS_LIST, function_fields}, {"hoisted", IS_LIST, hoisted_fields}, {"parameters", IS_OBJECT, params_fields},
+    {"blocks", IS_LIST, block_fields}, {"sequence", IS_BLOCKS, 0}, {"runs", IS_LIST, run_fields},
+        {"moe_layers", IS_LIST, layer_fields},
+    {"functions", IS_LIST, function_fields}, {"hoisted", IS_LIST, hoisted_fields},
+        {"parameters", IS_OBJECT, params_fields},
     {"notes", IS_TEXTS, 0}, {"remarks", IS_TEXTS, 0}, END};
 
 typedef struct checker {
@@ -171,8 +195,10 @@ static moec_status *check(const json_t *root) {
   if (!json_is_object(root)) return wrong("an object");
   if (strcmp(moec_report_text(root, "format"), REPORT_FORMAT) != 0) return wrong("\"format\": \"" REPORT_FORMAT "\"");
   if (moec_report_int(root, "version") != REPORT_VERSION)
-    return moec_error(MOEC_INVALID_MODEL, "expected version %d, got %lld", REPORT_VERSION, (long long)moec_report_int(root, "version"));
-  checker c = {json_array_size(json_object_get(root, "functions")), json_array_size(json_object_get(root, "blocks")), 0};
+    return moec_error(MOEC_INVALID_MODEL, "expected version %d, got %lld", REPORT_VERSION,
+                      (long long)moec_report_int(root, "version"));
+  checker c = {json_array_size(json_object_get(root, "functions")), json_array_size(json_object_get(root, "blocks")),
+               0};
   if (!c.n_functions) return wrong("\"functions\" with at least one function");
   MOEC_TRY(check_fields(&c, root, report_fields));
   MOEC_TRY(check_places(root, "moe_layers"));

@@ -38,7 +38,8 @@ static bool kernel_has(const cut *c, const report_region *x, moec_op_class cls) 
 static bool gathers(const cut *c) {
   const moec_graph *k = moec_report_kernel(c->r, c->f, c->to);
   for (uint32_t n = 1; k && n < k->n_nodes; n++)
-    if (moec_op_cls(k->nodes[n].op) == MOEC_CLASS_INDEX && moec_in(k, (moec_node){n}, 0).i == k->inputs[c->e->slot].i) return true;
+    if (moec_op_cls(k->nodes[n].op) == MOEC_CLASS_INDEX && moec_in(k, (moec_node){n}, 0).i == k->inputs[c->e->slot].i)
+      return true;
   return false;
 }
 
@@ -56,7 +57,9 @@ static bool from_call(const cut *c) { return c->from->kind == REPORT_CALL; }
 static bool into_plan(const cut *c) { return c->reader == MOEC_OP_MOE_PLAN; }
 static bool into_dispatch(const cut *c) { return c->reader == MOEC_OP_MOE_DISPATCH; }
 static bool into_weight(const cut *c) { return c->reader == MOEC_OP_MOE_WEIGHT; }
-static bool into_expert(const cut *c) { return c->to->kind == REPORT_EXPERT && c->to->add.i && c->reader == MOEC_OP_ADD; }
+static bool into_expert(const cut *c) {
+  return c->to->kind == REPORT_EXPERT && c->to->add.i && c->reader == MOEC_OP_ADD;
+}
 static bool into_experts(const cut *c) { return c->to->kind == REPORT_EXPERT; }
 static bool from_expert(const cut *c) { return c->from->kind == REPORT_EXPERT; }
 static bool into_select(const cut *c) { return c->reader == MOEC_OP_MOE_SELECT; }
@@ -136,7 +139,8 @@ static json_t *words(const cut *c, const char *why) {
 /* Leaves and arguments known before the step are operands, not cuts. */
 static bool is_cut(const report_fn *f, const report_edge *e) {
   if (e->from != REPORT_NONE) return true;
-  return e->to != REPORT_NONE && f->caller && !moec_def(f->g, e->v).i && moec_value_get(f->g, e->v)->slot == 0 && f->at[e->v.i] == MOEC_AT_STEP;
+  return e->to != REPORT_NONE && f->caller && !moec_def(f->g, e->v).i && moec_value_get(f->g, e->v)->slot == 0 &&
+         f->at[e->v.i] == MOEC_AT_STEP;
 }
 
 static uint32_t *count_readers(const report *r, const report_fn *f) {

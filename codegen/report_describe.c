@@ -43,8 +43,10 @@ static gemm gemm_of(const report *r, const moec_graph *g, moec_node n) {
   gemm s = {.batch = moec_dim_const(r->m, 1), .k = moec_dim_const(r->m, 1)};
   s.m = free_size(r, g, x, a->lhs_batch, a->lhs_contract);
   s.n = free_size(r, g, y, a->rhs_batch, a->rhs_contract);
-  for (uint32_t i = 0; i < a->lhs_batch.n; i++) s.batch = moec_dim_mul(r->m, s.batch, moec_ty(g, x).dims[a->lhs_batch.v[i]]);
-  for (uint32_t i = 0; i < a->lhs_contract.n; i++) s.k = moec_dim_mul(r->m, s.k, moec_ty(g, x).dims[a->lhs_contract.v[i]]);
+  for (uint32_t i = 0; i < a->lhs_batch.n; i++)
+    s.batch = moec_dim_mul(r->m, s.batch, moec_ty(g, x).dims[a->lhs_batch.v[i]]);
+  for (uint32_t i = 0; i < a->lhs_contract.n; i++)
+    s.k = moec_dim_mul(r->m, s.k, moec_ty(g, x).dims[a->lhs_contract.v[i]]);
   return s;
 }
 
@@ -90,7 +92,8 @@ static const char *attention_title(const report *r, const report_fn *f, const re
   moec_dim_is_const(r->m, q.dims[2], &h);
   moec_dim_is_const(r->m, kv.dims[2], &g);
   moec_dim_is_const(r->m, q.dims[3], &d);
-  return moec_arena_printf(r->arena, "attention, %lld heads on %lld, size %lld", (long long)h, (long long)g, (long long)d);
+  return moec_arena_printf(r->arena, "attention, %lld heads on %lld, size %lld", (long long)h, (long long)g,
+                           (long long)d);
 }
 
 const char *moec_report_title(const report *r, const report_fn *f, const report_region *reg) {

@@ -47,21 +47,27 @@ static void cost(moec_buf *b, const json_t *o) {
   moec_report_human_bytes(b, moec_report_value(o, "bytes"));
 }
 
-static bool is_kind(const json_t *region, const char *kind) { return strcmp(moec_report_text(region, "kind"), kind) == 0; }
+static bool is_kind(const json_t *region, const char *kind) {
+  return strcmp(moec_report_text(region, "kind"), kind) == 0;
+}
 
 /* ---- regions ------------------------------------------------------------------------------ */
 
 /* Stages inside; the cluster's first and last stage take the edges. */
 static void draw_expert(const json_t *region, size_t f, size_t i, moec_buf *b) {
   const json_t *stages = json_object_get(json_object_get(region, "expert"), "stages");
-  moec_buf_printf(b, "    subgraph cluster_f%zu_r%zu {\n      style=\"filled,rounded\"; fillcolor=\"#ffe3c2\"; color=\"#c9701a\"; label=\"opaque expert region\\n", f, i);
+  moec_buf_printf(b,
+                  "    subgraph cluster_f%zu_r%zu {\n      style=\"filled,rounded\"; fillcolor=\"#ffe3c2\"; "
+                  "color=\"#c9701a\"; label=\"opaque expert region\\n",
+                  f, i);
   quoted(b, moec_report_text(region, "title"));
   moec_buf_puts(b, "\";\n");
   long long previous = -1;
   for (size_t s = 0; s < json_array_size(stages); s++) {
     const json_t *x = json_array_get(stages, s);
     if (moec_report_int(x, "region") >= 0) continue;
-    moec_buf_printf(b, "      f%zu_r%zu_s%zu [%s, label=\"", f, i, s, style_of(json_array_size(json_object_get(x, "ops")) ? "kernel" : "library"));
+    moec_buf_printf(b, "      f%zu_r%zu_s%zu [%s, label=\"", f, i, s,
+                    style_of(json_array_size(json_object_get(x, "ops")) ? "kernel" : "library"));
     quoted(b, moec_report_text(x, "stage"));
     moec_buf_puts(b, "\"];\n");
     if (previous >= 0) moec_buf_printf(b, "      f%zu_r%zu_s%lld -> f%zu_r%zu_s%zu;\n", f, i, previous, f, i, s);
@@ -94,7 +100,8 @@ static void node_name(const json_t *regions, size_t f, long long i, bool from, m
 
 static void draw_cut(const json_t *cut, const json_t *regions, size_t f, moec_buf *b) {
   long long from = moec_report_int(cut, "from"), to = moec_report_int(cut, "to");
-  if (is_kind(json_array_get(regions, (size_t)from), "call") || is_kind(json_array_get(regions, (size_t)to), "call")) return;
+  if (is_kind(json_array_get(regions, (size_t)from), "call") || is_kind(json_array_get(regions, (size_t)to), "call"))
+    return;
   moec_buf_puts(b, "    ");
   if (from < 0)
     moec_buf_printf(b, "f%zu_in", f);
@@ -116,7 +123,8 @@ static void draw_cut(const json_t *cut, const json_t *regions, size_t f, moec_bu
 static void draw_inputs(const json_t *region, size_t i, moec_buf *b) {
   const json_t *inputs = json_object_get(region, "inputs");
   for (size_t k = 0; k < json_array_size(inputs); k++)
-    if (strcmp(moec_report_text(json_array_get(inputs, k), "from"), "input") == 0 && !is_kind(region, "call") && !is_kind(region, "expert"))
+    if (strcmp(moec_report_text(json_array_get(inputs, k), "from"), "input") == 0 && !is_kind(region, "call") &&
+        !is_kind(region, "expert"))
       moec_buf_printf(b, "    f0_in -> f0_r%zu;\n", i);
 }
 
@@ -140,7 +148,8 @@ static void draw_run(const json_t *root, size_t i, moec_buf *b) {
   const json_t *run = json_array_get(json_object_get(root, "runs"), i), *blocks = json_object_get(run, "blocks");
   moec_buf_printf(b, "    run%zu [shape=box3d, style=filled, fillcolor=\"#ececf4\", label=\"", i);
   for (size_t k = 0; k < json_array_size(blocks); k++) {
-    const json_t *block = json_array_get(json_object_get(root, "blocks"), (size_t)json_integer_value(json_array_get(blocks, k)));
+    const json_t *block =
+        json_array_get(json_object_get(root, "blocks"), (size_t)json_integer_value(json_array_get(blocks, k)));
     if (k) moec_buf_putc(b, ' ');
     quoted(b, moec_report_text(block, "name"));
   }
@@ -173,10 +182,14 @@ static void join_blocks(const json_t *root, moec_buf *b) {
   for (size_t i = 0; i < n; i++) {
     const json_t *blocks = json_object_get(json_array_get(runs, i), "blocks");
     for (size_t k = 0; k < json_array_size(blocks); k++) {
-      const json_t *fns = json_object_get(json_array_get(json_object_get(root, "blocks"), (size_t)json_integer_value(json_array_get(blocks, k))), "functions");
+      const json_t *fns = json_object_get(
+          json_array_get(json_object_get(root, "blocks"), (size_t)json_integer_value(json_array_get(blocks, k))),
+          "functions");
       for (size_t j = 0; j < json_array_size(fns); j++) {
         long long f = json_integer_value(json_array_get(fns, j));
-        moec_buf_printf(b, "  run%zu -> f%lld_in [lhead=cluster_f%lld, style=dashed, color=\"#888888\", constraint=false];\n", i, f, f);
+        moec_buf_printf(
+            b, "  run%zu -> f%lld_in [lhead=cluster_f%lld, style=dashed, color=\"#888888\", constraint=false];\n", i, f,
+            f);
       }
     }
   }
@@ -186,7 +199,9 @@ void moec_report_view_dot(const json_t *root, moec_buf *out) {
   const json_t *fns = json_object_get(root, "functions");
   moec_buf_puts(out, "digraph moec {\n  compound=true; newrank=true; fontname=\"Helvetica\"; label=\"");
   quoted(out, moec_report_text(root, "model"));
-  moec_buf_puts(out, "\"; labelloc=t;\n  node [fontname=\"Helvetica\", fontsize=11];\n  edge [fontname=\"Helvetica\", fontsize=8, color=\"#555555\"];\n");
+  moec_buf_puts(out,
+                "\"; labelloc=t;\n  node [fontname=\"Helvetica\", fontsize=11];\n  edge [fontname=\"Helvetica\", "
+                "fontsize=8, color=\"#555555\"];\n");
   for (size_t f = 0; f < json_array_size(fns); f++) {
     draw_function(json_array_get(fns, f), f, out);
     if (f) {

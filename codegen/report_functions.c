@@ -121,7 +121,8 @@ static json_t *function_json(const report *r, const report_fn *f) {
   moec_dim flops = moec_dim_const(r->m, 0), bytes = flops;
   for (uint32_t i = 0; i < f->n_regions; i++) {
     moec_report_add(regions, region_json(r, f, i));
-    if (f->regions[i].at != MOEC_AT_STEP || f->regions[i].kind == REPORT_CALL) continue; /* functions count for themselves */
+    if (f->regions[i].at != MOEC_AT_STEP || f->regions[i].kind == REPORT_CALL) continue; /* functions count for
+                                                                                            themselves */
     flops = moec_dim_add(r->m, flops, f->regions[i].flops);
     bytes = moec_dim_add(r->m, bytes, f->regions[i].bytes);
   }
@@ -160,7 +161,8 @@ json_t *moec_report_hoisted(const report *r) {
       moec_report_set_int(o, "region", k);
       moec_report_set(o, "at", moec_report_str(at_text[f->regions[k].at]));
       moec_report_set(o, "title", moec_report_str(moec_report_title(r, f, &f->regions[k])));
-      moec_report_set(o, "type", moec_report_type(r, moec_value_get(f->g, moec_out(f->g, f->regions[k].node, 0))->type));
+      moec_report_set(o, "type",
+                      moec_report_type(r, moec_value_get(f->g, moec_out(f->g, f->regions[k].node, 0))->type));
       moec_report_set_int(o, "calls", f->n_calls);
       moec_report_set(o, "flops", moec_report_size(r, f->regions[k].flops));
       moec_report_add(list, o);

@@ -58,7 +58,8 @@ static void put_data(const json_t *root, moec_buf *b) {
 }
 
 static const struct { const char *mark; void (*put)(const json_t *root, moec_buf *b); } parts[] = {
-    {"@TITLE@", put_title}, {"@STYLE@", put_style}, {"@SCRIPT@", put_script}, {"@TEXT@", put_text}, {"@DATA@", put_data},
+    {"@TITLE@", put_title}, {"@STYLE@", put_style}, {"@SCRIPT@", put_script}, {"@TEXT@", put_text},
+        {"@DATA@", put_data},
 };
 
 void moec_report_view_html(const json_t *root, moec_buf *out) {

@@ -21,7 +21,9 @@ static moec_value plain(const moec_graph *g, moec_value v) {
   }
 }
 
-static moec_value operand(const moec_graph *g, moec_value v, uint32_t i) { return plain(g, moec_in(g, moec_def(g, v), i)); }
+static moec_value operand(const moec_graph *g, moec_value v, uint32_t i) {
+  return plain(g, moec_in(g, moec_def(g, v), i));
+}
 static moec_op op_of(const moec_graph *g, moec_value v) { return moec_def_op(g, v); }
 static bool is_const(const moec_graph *g, moec_value v) { return op_of(g, v) == MOEC_OP_CONST; }
 
@@ -120,10 +122,13 @@ typedef struct idiom {
 } idiom;
 
 static const idiom idioms[] = {
-    {MOEC_OP_RMS_NORM, "rms_norm", is_rms_norm, {{MOEC_OP_MUL, 4}, {MOEC_OP_DIV, 1}, {MOEC_OP_REDUCE_SUM, 1}, {MOEC_OP_ADD, 1}, {MOEC_OP_RSQRT, 1}}},
-    {MOEC_OP_SOFTMAX, "softmax", is_softmax, {{MOEC_OP_REDUCE_MAX, 1}, {MOEC_OP_SUB, 1}, {MOEC_OP_EXP, 1}, {MOEC_OP_REDUCE_SUM, 1}, {MOEC_OP_DIV, 1}}},
+    {MOEC_OP_RMS_NORM, "rms_norm", is_rms_norm, {{MOEC_OP_MUL, 4}, {MOEC_OP_DIV, 1}, {MOEC_OP_REDUCE_SUM, 1},
+        {MOEC_OP_ADD, 1}, {MOEC_OP_RSQRT, 1}}},
+    {MOEC_OP_SOFTMAX, "softmax", is_softmax, {{MOEC_OP_REDUCE_MAX, 1}, {MOEC_OP_SUB, 1}, {MOEC_OP_EXP, 1},
+        {MOEC_OP_REDUCE_SUM, 1}, {MOEC_OP_DIV, 1}}},
     {MOEC_OP_ROPE, "rope", is_rope, {{MOEC_OP_MUL, 4}, {MOEC_OP_SUB, 1}, {MOEC_OP_ADD, 1}}},
-    {MOEC_OP_SWIGLU, "swiglu", is_swiglu, {{MOEC_OP_SIGMOID, 1}, {MOEC_OP_MUL, 3}, {MOEC_OP_MIN, 2}, {MOEC_OP_MAX, 1}, {MOEC_OP_ADD, 1}}},
+    {MOEC_OP_SWIGLU, "swiglu", is_swiglu, {{MOEC_OP_SIGMOID, 1}, {MOEC_OP_MUL, 3}, {MOEC_OP_MIN, 2}, {MOEC_OP_MAX, 1},
+        {MOEC_OP_ADD, 1}}},
     {MOEC_OP_NONE, "silu", is_lone_silu, {{MOEC_OP_SIGMOID, 1}, {MOEC_OP_MUL, 1}}},
     {MOEC_OP_NONE, "gelu", is_gelu, {{MOEC_OP_ERF, 1}, {MOEC_OP_MUL, 3}, {MOEC_OP_ADD, 1}}},
 };
@@ -133,7 +138,8 @@ moec_node moec_report_find_idiom(const moec_graph *g, moec_op composite) {
   for (uint32_t n = 1; n < g->n_nodes; n++) {
     if (g->nodes[n].op == composite) return (moec_node){n};
     for (size_t i = 0; i < N_IDIOMS; i++)
-      if (idioms[i].composite == composite && idioms[i].is_root(g, moec_out(g, (moec_node){n}, 0))) return (moec_node){n};
+      if (idioms[i].composite == composite && idioms[i].is_root(g, moec_out(g, (moec_node){n}, 0)))
+        return (moec_node){n};
   }
   return (moec_node){0};
 }

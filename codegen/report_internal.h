@@ -130,7 +130,9 @@ void moec_report_set(json_t *object, const char *key, json_t *value); /* takes |
 void moec_report_add(json_t *array, json_t *value);
 json_t *moec_report_object(void);
 json_t *moec_report_array(void);
-static inline void moec_report_set_int(json_t *o, const char *key, int64_t v) { moec_report_set(o, key, json_integer(v)); }
+static inline void moec_report_set_int(json_t *o, const char *key, int64_t v) {
+  moec_report_set(o, key, json_integer(v));
+}
 
 /* Reading a checked report: absent fields give 0, "" and the like. */
 int64_t moec_report_int(const json_t *o, const char *key);

@@ -71,4 +71,6 @@ void moec_report_range(moec_buf *b, int64_t first, int64_t last, size_t column) 
   moec_report_pad(b, column);
 }
 
-void moec_report_many(moec_buf *b, int64_t n, const char *one) { moec_buf_printf(b, "%lld %s%s", (long long)n, one, n == 1 ? "" : "s"); }
+void moec_report_many(moec_buf *b, int64_t n, const char *one) {
+  moec_buf_printf(b, "%lld %s%s", (long long)n, one, n == 1 ? "" : "s");
+}

@@ -65,13 +65,19 @@ static bool is_plain(const char *text) { return strpbrk(text, " ?") == NULL; }
 
 static term infix(const reader *s, term a, const char *op, term b) {
   bool pa = is_plain(a.text), pb = is_plain(b.text);
-  const char *text = moec_arena_printf(s->r->arena, "%s%s%s %s %s%s%s", pa ? "" : "(", a.text, pa ? "" : ")", op, pb ? "" : "(", b.text, pb ? "" : ")");
+  const char *text = moec_arena_printf(s->r->arena, "%s%s%s %s %s%s%s", pa ? "" : "(", a.text, pa ? "" : ")", op,
+                                       pb ? "" : "(", b.text, pb ? "" : ")");
   return opaque(shorten(s, text));
 }
 
 /* ---- comparisons -------------------------------------------------------------------------- */
 
-static const struct { moec_op op; const char *text; int toward; /* j below, above the bound */ bool strict; } compares[] = {
+static const struct {
+  moec_op op;
+  const char *text;
+  int toward; /* j below, above the bound */
+  bool strict;
+} compares[] = {
     {MOEC_OP_LE, "<=", -1, false}, {MOEC_OP_LT, "<", -1, true}, {MOEC_OP_GE, ">=", 1, false},
     {MOEC_OP_GT, ">", 1, true},    {MOEC_OP_EQ, "=", 0, false}, {MOEC_OP_NE, "!=", 0, false},
 };
@@ -95,11 +101,15 @@ static term compare(reader *s, moec_op op, term a, term b, bool conjunct) {
   moec_module *m = s->r->m;
   int toward = compares[k].toward;
   int64_t ci = a.ci - b.ci, cj = a.cj - b.cj;
-  if (!a.linear || !b.linear || !((ci == -1 && cj == 1) || (ci == 1 && cj == -1))) return infix(s, a, compares[k].text, b);
+  if (!a.linear || !b.linear || !((ci == -1 && cj == 1) || (ci == 1 && cj == -1)))
+    return infix(s, a, compares[k].text, b);
   moec_dim d = moec_dim_sub(m, b.c, a.c); /* cj*j + ci*i op d */
   if (cj < 0) d = moec_dim_sub(m, moec_dim_const(m, 0), d), toward = -toward;
   if (conjunct && toward) classify(s, toward, compares[k].strict, d);
-  const char *text = toward == 0 ? compares[k].text : toward < 0 ? compares[k].strict ? "<" : "<=" : compares[k].strict ? ">" : ">=";
+  const char *text = toward == 0          ? compares[k].text
+                     : toward < 0         ? compares[k].strict ? "<" : "<="
+                     : compares[k].strict ? ">"
+                                          : ">=";
   term left = linear(s, 0, 1, moec_dim_const(m, 0)), right = linear(s, 1, 0, d);
   return opaque(moec_arena_printf(s->r->arena, "%s %s %s", left.text, text, right.text));
 }
@@ -121,7 +131,8 @@ static bool reshape_index(const reader *s, moec_value x, moec_value y, const ter
 
 static term step_index(const reader *s, term at, moec_dim start, int64_t step) {
   if (!at.linear) return opaque(moec_arena_printf(s->r->arena, "%s'", at.text));
-  return linear(s, at.ci * step, at.cj * step, moec_dim_add(s->r->m, start, moec_dim_mul(s->r->m, at.c, moec_dim_const(s->r->m, step))));
+  return linear(s, at.ci * step, at.cj * step,
+                moec_dim_add(s->r->m, start, moec_dim_mul(s->r->m, at.c, moec_dim_const(s->r->m, step))));
 }
 
 /* False: not a movement whose index can be told. */
@@ -188,7 +199,8 @@ static term gathered(reader *s, moec_node n, const term *index) {
 }
 
 static const struct { moec_op op; const char *text; } infixes[] = {
-    {MOEC_OP_AND, "and"}, {MOEC_OP_OR, "or"}, {MOEC_OP_MUL, "*"}, {MOEC_OP_DIV, "/"}, {MOEC_OP_ADD, "+"}, {MOEC_OP_SUB, "-"},
+    {MOEC_OP_AND, "and"}, {MOEC_OP_OR, "or"}, {MOEC_OP_MUL, "*"}, {MOEC_OP_DIV, "/"}, {MOEC_OP_ADD, "+"},
+        {MOEC_OP_SUB, "-"},
 };
 
 /* Movement whose index cannot be followed: what it moves, at an index nobody can name. */
@@ -205,14 +217,19 @@ static term apply(reader *s, moec_node n, const term *index) {
   const moec_node_info p = *moec_node_get(s->g, n);
   term x[3];
   if (moec_op_cls(op) == MOEC_CLASS_MOVE) return moved(s, n);
-  if (!moec_op_is_elementwise(op) || p.n_in > 3) return opaque(moec_arena_printf(s->r->arena, "%s(...)", moec_op_get(op)->text));
+  if (!moec_op_is_elementwise(op) || p.n_in > 3)
+    return opaque(moec_arena_printf(s->r->arena, "%s(...)", moec_op_get(op)->text));
   for (uint32_t i = 0; i < p.n_in; i++) x[i] = value_of(s, moec_in(s->g, n, i), index);
   if (op == MOEC_OP_CAST) return x[0];
-  if (op == MOEC_OP_SELECT) return opaque(shorten(s, moec_arena_printf(s->r->arena, "(%s ? %s : %s)", x[0].text, x[1].text, x[2].text)));
-  if (p.n_in == 1) return opaque(shorten(s, moec_arena_printf(s->r->arena, "%s(%s)", moec_op_get(op)->text, x[0].text)));
+  if (op == MOEC_OP_SELECT)
+    return opaque(shorten(s, moec_arena_printf(s->r->arena, "(%s ? %s : %s)", x[0].text, x[1].text, x[2].text)));
+  if (p.n_in == 1)
+    return opaque(shorten(s, moec_arena_printf(s->r->arena, "%s(%s)", moec_op_get(op)->text, x[0].text)));
   moec_module *m = s->r->m;
-  if (x[0].linear && x[1].linear && op == MOEC_OP_ADD) return linear(s, x[0].ci + x[1].ci, x[0].cj + x[1].cj, moec_dim_add(m, x[0].c, x[1].c));
-  if (x[0].linear && x[1].linear && op == MOEC_OP_SUB) return linear(s, x[0].ci - x[1].ci, x[0].cj - x[1].cj, moec_dim_sub(m, x[0].c, x[1].c));
+  if (x[0].linear && x[1].linear && op == MOEC_OP_ADD)
+    return linear(s, x[0].ci + x[1].ci, x[0].cj + x[1].cj, moec_dim_add(m, x[0].c, x[1].c));
+  if (x[0].linear && x[1].linear && op == MOEC_OP_SUB)
+    return linear(s, x[0].ci - x[1].ci, x[0].cj - x[1].cj, moec_dim_sub(m, x[0].c, x[1].c));
   if (moec_op_cls(op) == MOEC_CLASS_COMPARE) return compare(s, op, x[0], x[1], false);
   for (size_t i = 0; i < sizeof infixes / sizeof *infixes; i++)
     if (infixes[i].op == op) return infix(s, x[0], infixes[i].text, x[1]);
@@ -239,7 +256,8 @@ static term value_of(reader *s, moec_value v, const term *index) {
 /* Whether select |n| gives 0 where its condition holds and something hugely negative elsewhere. */
 static bool hides(reader *s, moec_node n, const term *index) {
   if (moec_op_of(s->g, n) != MOEC_OP_SELECT) return false;
-  return strcmp(value_of(s, moec_in(s->g, n, 1), index).text, "0") == 0 && strcmp(value_of(s, moec_in(s->g, n, 2), index).text, "-inf") == 0;
+  return strcmp(value_of(s, moec_in(s->g, n, 1), index).text, "0") == 0 &&
+         strcmp(value_of(s, moec_in(s->g, n, 2), index).text, "-inf") == 0;
 }
 
 static void conjuncts(reader *s, moec_value v, const term *index, moec_buf *out);
@@ -283,7 +301,8 @@ static void conjuncts(reader *s, moec_value v, const term *index, moec_buf *out)
 void moec_report_mask(const report *r, const moec_graph *g, moec_value mask, moec_dim offset, report_mask *out) {
   reader s = {r, g, out, 400};
   moec_type_info t = moec_ty(g, mask);
-  const term axes[] = {opaque("b"), opaque("h"), linear(&s, 1, 0, moec_dim_const(r->m, 0)), linear(&s, 0, 1, moec_dim_const(r->m, 0))};
+  const term axes[] = {opaque("b"), opaque("h"), linear(&s, 1, 0, moec_dim_const(r->m, 0)),
+                       linear(&s, 0, 1, moec_dim_const(r->m, 0))};
   term index[MOEC_MAX_RANK + 1];
   moec_buf b = {0};
   *out = (report_mask){.offset = offset};

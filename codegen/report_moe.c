@@ -34,6 +34,8 @@ static parts parts_of(const report_fn *f, const report_region *reg) {
       case MOEC_OP_MOE_PLAN:
       case MOEC_OP_MOE_GROUPED_OUTER:
       case MOEC_OP_MOE_GROUP_SUM:
+      case MOEC_OP_MOE_GROUPED_OUTER:
+      case MOEC_OP_MOE_GROUP_SUM:
       case MOEC_OP_MOE_COMBINE: break;
       default: p.n_between++; break;
     }
@@ -69,7 +71,9 @@ static report_region *maker(report_fn *f, moec_value v) {
 
 /* Marks what leads to |reg| with |stage|, up to and including the nearest GEMMs. */
 static void mark_up(report_fn *f, report_region *reg, const char *stage, int depth) {
-  if (!reg || reg->stage || depth == 0 || reg->at != MOEC_AT_STEP || reg->kind == REPORT_EXPERT || reg->kind == REPORT_CALL || reg->kind == REPORT_ATTENTION) return;
+  if (!reg || reg->stage || depth == 0 || reg->at != MOEC_AT_STEP || reg->kind == REPORT_EXPERT ||
+      reg->kind == REPORT_CALL || reg->kind == REPORT_ATTENTION)
+    return;
   reg->stage = stage;
   if (reg->kind == REPORT_GEMM) return;
   for (uint32_t i = 0; i < reg->n_edges; i++) mark_up(f, maker(f, f->edges[reg->edges + i].v), stage, depth - 1);
@@ -119,7 +123,8 @@ static void add_stage(const report *r, const report_fn *f, json_t *list, const c
   report_region alone = {.kind = REPORT_KERNEL, .node = n};
   bool fused = moec_op_of(g, n) == MOEC_OP_FUSED;
   moec_report_set_int(o, "region", -1);
-  moec_report_set(o, "title", moec_report_str(fused ? moec_report_title(r, f, &alone) : moec_op_get(moec_op_of(g, n))->text));
+  moec_report_set(o, "title",
+                  moec_report_str(fused ? moec_report_title(r, f, &alone) : moec_op_get(moec_op_of(g, n))->text));
   moec_report_set(o, "ops", fused ? moec_report_ops(moec_report_kernel(r, f, &alone)) : moec_report_array());
   moec_report_set(o, "type", moec_report_type(r, moec_value_get(g, moec_out(g, n, 0))->type));
   moec_report_set(o, "flops", moec_report_size(r, moec_report_node_flops(r, g, n)));
@@ -228,7 +233,8 @@ static json_t *router_name(const report *r, const report_fn *f, const moec_graph
   return json_null();
 }
 
-static void add_layer(const report *r, json_t *list, uint32_t fn, uint32_t region, uint32_t block, const moec_graph *caller, moec_node call) {
+static void add_layer(const report *r, json_t *list, uint32_t fn, uint32_t region, uint32_t block,
+                      const moec_graph *caller, moec_node call) {
   const report_fn *f = &r->fns[fn];
   const report_region *reg = &f->regions[region];
   parts p = parts_of(f, reg);
@@ -257,7 +263,8 @@ json_t *moec_report_moe_layers(const report *r, const uint32_t *block_of_call) {
     if (reg->kind != REPORT_CALL) continue;
     uint32_t fn = r->index_of[MOEC_ATTRS(top->g, reg->node, CALL)->fn.i];
     for (uint32_t k = 0; k < r->fns[fn].n_regions; k++)
-      if (r->fns[fn].regions[k].kind == REPORT_EXPERT) add_layer(r, list, fn, k, block_of_call[reg->node.i], top->g, reg->node);
+      if (r->fns[fn].regions[k].kind == REPORT_EXPERT)
+        add_layer(r, list, fn, k, block_of_call[reg->node.i], top->g, reg->node);
   }
   return list;
 }

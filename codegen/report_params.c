@@ -17,7 +17,8 @@ static int64_t bytes_of(const report *r, const moec_param_info *p) {
 static const report_region *expert_reader(const report_fn *f, moec_value v) {
   for (size_t i = 0; i < f->n_edges; i++) {
     const report_edge *e = &f->edges[i];
-    if (e->v.i == v.i && e->to != REPORT_NONE && moec_op_of(f->g, e->reader) == MOEC_OP_MOE_GROUPED_DOT && (e->slot == 1 || e->slot == 3))
+    if (e->v.i == v.i && e->to != REPORT_NONE && moec_op_of(f->g, e->reader) == MOEC_OP_MOE_GROUPED_DOT &&
+        (e->slot == 1 || e->slot == 3))
       return &f->regions[e->to];
   }
   return NULL;

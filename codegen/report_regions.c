@@ -65,14 +65,17 @@ static moec_node epilogue_of(const moec_graph *g, moec_node n) {
   for (uint32_t i = 2; i-- > 0;) {
     moec_value v = through_views(g, moec_in(g, n, i));
     moec_op op = moec_def_op(g, v);
-    if ((op == MOEC_OP_DOT || op == MOEC_OP_MOE_COMBINE) && moec_report_only_reader(g, v).i == n.i) return moec_def(g, v);
+    if ((op == MOEC_OP_DOT || op == MOEC_OP_MOE_COMBINE) && moec_report_only_reader(g, v).i == n.i)
+      return moec_def(g, v);
   }
   return (moec_node){0};
 }
 
 /* ---- nodes to regions --------------------------------------------------------------------- */
 
-static bool is_leaf(moec_op op) { return op == MOEC_OP_NONE || moec_op_cls(op) == MOEC_CLASS_LEAF || op == MOEC_OP_RESHAPE; }
+static bool is_leaf(moec_op op) {
+  return op == MOEC_OP_NONE || moec_op_cls(op) == MOEC_CLASS_LEAF || op == MOEC_OP_RESHAPE;
+}
 
 static report_kind kind_of(const report *r, const moec_graph *g, moec_node n) {
   switch (moec_op_of(g, n)) {

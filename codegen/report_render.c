@@ -28,7 +28,8 @@ moec_status *moec_report_render(const json_t *root, const char *format, moec_buf
   if (i == N_VIEWS) {
     moec_buf names = {0};
     for (i = 0; i < N_VIEWS; i++) moec_buf_printf(&names, "%s%s", i ? ", " : "", views[i].format);
-    moec_status *s = moec_error(MOEC_INVALID_ARGUMENT, "expected a format (%s), got \"%s\"", moec_buf_str(&names), format);
+    moec_status *s =
+        moec_error(MOEC_INVALID_ARGUMENT, "expected a format (%s), got \"%s\"", moec_buf_str(&names), format);
     moec_buf_fini(&names);
     return s;
   }

@@ -49,7 +49,8 @@ static void draw_sizes(const json_t *root, moec_buf *b) {
 
 static void draw_totals(const json_t *root, moec_buf *b) {
   const json_t *t = json_object_get(root, "totals");
-  static const struct { const char *key, *one, *before; } counts[] = {{"kernel_launches", "kernel call", ""}, {"gemms", "GEMM", ", "},
+  static const struct { const char *key, *one, *before; } counts[] = {{"kernel_launches", "kernel call", ""},
+      {"gemms", "GEMM", ", "},
       {"expert_regions", "expert region", ", "}, {"library_steps", "other library step", ", "}};
   moec_report_label(b, "compiled");
   moec_report_many(b, moec_report_int(t, "kernels"), "kernel");
@@ -91,7 +92,9 @@ static void draw_run(const json_t *root, const json_t *run, moec_buf *b) {
   long long count = moec_report_int(run, "count");
   if (n > 1 && count > 1) moec_buf_putc(b, '(');
   for (size_t i = 0; i < n; i++)
-    moec_buf_printf(b, "%s%s", i ? " " : "", moec_report_text(json_array_get(all, (size_t)json_integer_value(json_array_get(blocks, i))), "name"));
+    moec_buf_printf(
+        b, "%s%s", i ? " " : "",
+        moec_report_text(json_array_get(all, (size_t)json_integer_value(json_array_get(blocks, i))), "name"));
   if (n > 1 && count > 1) moec_buf_putc(b, ')');
   if (count > 1) moec_buf_printf(b, " x%lld", count);
 }
@@ -116,7 +119,8 @@ static void draw_blocks(const json_t *root, moec_buf *b) {
     moec_buf_printf(b, "x%-4lld", (long long)moec_report_int(x, "count"));
     for (size_t k = 0; k < json_array_size(list); k++) {
       if (k) moec_buf_puts(b, " + ");
-      moec_report_clean(b, moec_report_text(json_array_get(fns, (size_t)json_integer_value(json_array_get(list, k))), "name"), 30);
+      moec_report_clean(
+          b, moec_report_text(json_array_get(fns, (size_t)json_integer_value(json_array_get(list, k))), "name"), 30);
     }
     moec_report_end_line(b);
   }
@@ -146,7 +150,8 @@ static void draw_layers(const json_t *root, moec_buf *b) {
     moec_report_clean(b, moec_report_text(json_array_get(fns, (size_t)moec_report_int(x, "function")), "name"), 11);
     moec_report_pad(b, 36);
     moec_buf_printf(b, "%-11lld%-5lld", (long long)moec_report_int(x, "experts"), (long long)moec_report_int(x, "k"));
-    moec_buf_printf(b, "%-10s%-9s", moec_report_text(json_object_get(x, "hidden"), "text"), moec_report_text(json_object_get(x, "intermediate"), "text"));
+    moec_buf_printf(b, "%-10s%-9s", moec_report_text(json_object_get(x, "hidden"), "text"),
+                    moec_report_text(json_object_get(x, "intermediate"), "text"));
     moec_report_human(b, moec_report_value(x, "flops"), "");
     moec_report_pad(b, 83);
     moec_report_clean(b, moec_report_text(x, "fc1"), 17);
@@ -165,7 +170,8 @@ static bool same_work(const json_t *a, const json_t *c) {
 
 /* One line for equal work of one function: what happens, how often, what it makes. */
 static void draw_work(const json_t *root, const json_t *list, size_t i, moec_buf *b) {
-  const json_t *x = json_array_get(list, i), *fn = json_array_get(json_object_get(root, "functions"), (size_t)moec_report_int(x, "function"));
+  const json_t *x = json_array_get(list, i),
+               *fn = json_array_get(json_object_get(root, "functions"), (size_t)moec_report_int(x, "function"));
   long long n = 0;
   for (size_t k = 0; k < i; k++)
     if (same_work(x, json_array_get(list, k))) return;

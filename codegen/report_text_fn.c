@@ -13,7 +13,9 @@ static void numbers(moec_buf *b, const json_t *o) {
   moec_report_end_line(b);
 }
 
-static const char *size_text(const json_t *o, const char *key) { return moec_report_text(json_object_get(o, key), "text"); }
+static const char *size_text(const json_t *o, const char *key) {
+  return moec_report_text(json_object_get(o, key), "text");
+}
 
 static void detail(moec_buf *b, const char *text) {
   moec_report_pad(b, DETAIL);
@@ -52,7 +54,8 @@ static void draw_attention(const json_t *a, moec_buf *b) {
   if (strcmp(size_text(a, "head_size"), size_text(a, "value_size")) != 0)
     moec_buf_printf(&line, ", value size %s", size_text(a, "value_size"));
   if (json_is_true(json_object_get(mask, "causal"))) moec_buf_puts(&line, ", causal");
-  if (moec_report_int(mask, "window")) moec_buf_printf(&line, ", window %lld", (long long)moec_report_int(mask, "window"));
+  if (moec_report_int(mask, "window"))
+    moec_buf_printf(&line, ", window %lld", (long long)moec_report_int(mask, "window"));
   if (json_is_true(json_object_get(a, "sinks"))) moec_buf_puts(&line, ", sinks");
   if (rope && !json_is_null(rope)) moec_buf_printf(&line, ", rope on %s", size_text(rope, "size"));
   detail(b, moec_buf_str(&line));
@@ -90,7 +93,8 @@ static void draw_expert(const json_t *e, moec_buf *b) {
   const json_t *stages = json_object_get(e, "stages"), *shared = json_object_get(e, "shared_expert");
   moec_buf line = {0};
   moec_buf_printf(&line, "hidden %s, intermediate %s%s%s%s", size_text(e, "hidden"), size_text(e, "intermediate"),
-                  json_is_true(json_object_get(e, "gated")) ? ", gated" : "", json_is_true(json_object_get(e, "bias")) ? ", bias" : "",
+                  json_is_true(json_object_get(e, "gated")) ? ", gated" : "",
+                  json_is_true(json_object_get(e, "bias")) ? ", bias" : "",
                   json_is_true(json_object_get(e, "adds_residual")) ? ", adds the residual" : "");
   if (shared && !json_is_null(shared))
     moec_buf_printf(&line, "; a shared expert of %s beside it%s", size_text(shared, "intermediate"),
@@ -103,7 +107,8 @@ static void draw_expert(const json_t *e, moec_buf *b) {
 /* ---- cuts --------------------------------------------------------------------------------- */
 
 static bool same_cut(const json_t *a, const json_t *c) {
-  return moec_report_int(a, "from") == moec_report_int(c, "from") && strcmp(moec_report_text(a, "why"), moec_report_text(c, "why")) == 0;
+  return moec_report_int(a, "from") == moec_report_int(c, "from") &&
+         strcmp(moec_report_text(a, "why"), moec_report_text(c, "why")) == 0;
 }
 
 /* Whether an earlier cut has the same source, reason and target: two values on one way. */

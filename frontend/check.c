@@ -4,7 +4,14 @@
 
 #include "frontend/import_internal.h"
 
-enum { MAX_IR_VERSION = 14, MAX_OPSET = 28, MAX_FUNCTIONS = 10000, MAX_OPSETS = 1000, MAX_ATTRIBUTES = 256, MAX_PROPERTIES = 10000 };
+enum {
+  MAX_IR_VERSION = 14,
+  MAX_OPSET = 28,
+  MAX_FUNCTIONS = 10000,
+  MAX_OPSETS = 1000,
+  MAX_ATTRIBUTES = 256,
+  MAX_PROPERTIES = 10000
+};
 #define BAD(...) moec_error(MOEC_INVALID_MODEL, __VA_ARGS__)
 
 static char nothing[1]; /* never written to */
@@ -17,8 +24,21 @@ static void fill(char **s) {
 
 enum {
 #define TYPE(name) name = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
-  TYPE(FLOAT), TYPE(INT), TYPE(STRING), TYPE(TENSOR), TYPE(GRAPH), TYPE(FLOATS), TYPE(INTS), TYPE(STRINGS), TYPE(TENSORS),
-  TYPE(GRAPHS), TYPE(SPARSE_TENSOR), TYPE(SPARSE_TENSORS), TYPE(TYPE_PROTO), TYPE(TYPE_PROTOS), N_TYPES
+  TYPE(FLOAT),
+  TYPE(INT),
+  TYPE(STRING),
+  TYPE(TENSOR),
+  TYPE(GRAPH),
+  TYPE(FLOATS),
+  TYPE(INTS),
+  TYPE(STRINGS),
+  TYPE(TENSORS),
+  TYPE(GRAPHS),
+  TYPE(SPARSE_TENSOR),
+  TYPE(SPARSE_TENSORS),
+  TYPE(TYPE_PROTO),
+  TYPE(TYPE_PROTOS),
+  N_TYPES
 #undef TYPE
 };
 
@@ -26,8 +46,10 @@ enum {
 static uint32_t values_of(const Onnx__AttributeProto *a) {
   const bool has[N_TYPES] = {
       [FLOAT] = a->has_f, [INT] = a->has_i, [STRING] = a->has_s, [TENSOR] = a->t, [GRAPH] = a->g,
-      [FLOATS] = a->n_floats, [INTS] = a->n_ints, [STRINGS] = a->n_strings, [TENSORS] = a->n_tensors, [GRAPHS] = a->n_graphs,
-      [SPARSE_TENSOR] = a->sparse_tensor, [SPARSE_TENSORS] = a->n_sparse_tensors, [TYPE_PROTO] = a->tp, [TYPE_PROTOS] = a->n_type_protos};
+      [FLOATS] = a->n_floats, [INTS] = a->n_ints, [STRINGS] = a->n_strings, [TENSORS] = a->n_tensors,
+      [GRAPHS] = a->n_graphs,
+      [SPARSE_TENSOR] = a->sparse_tensor, [SPARSE_TENSORS] = a->n_sparse_tensors, [TYPE_PROTO] = a->tp, [TYPE_PROTOS] =
+      a->n_type_protos};
   uint32_t bits = 0;
   for (int i = 0; i < N_TYPES; i++) bits |= (uint32_t)has[i] << i;
   return bits;
@@ -36,8 +58,9 @@ static uint32_t values_of(const Onnx__AttributeProto *a) {
 /* One value, of the type that the attribute says it has. Lists may be empty, and writers of the proto3 form of the
  * schema leave out zeros. */
 static moec_status *check_value(Onnx__AttributeProto *a, bool in_function) {
-  static const uint32_t may_be_absent = 1u << FLOAT | 1u << INT | 1u << STRING | 1u << FLOATS | 1u << INTS | 1u << STRINGS |
-                                        1u << TENSORS | 1u << GRAPHS | 1u << SPARSE_TENSORS | 1u << TYPE_PROTOS;
+  static const uint32_t may_be_absent = 1u << FLOAT | 1u << INT | 1u << STRING | 1u << FLOATS | 1u << INTS |
+                                        1u << STRINGS | 1u << TENSORS | 1u << GRAPHS | 1u << SPARSE_TENSORS |
+                                        1u << TYPE_PROTOS;
   uint32_t have = values_of(a), type = a->has_type ? (uint32_t)a->type : 0;
   if (!*a->name) return BAD("an attribute has no name");
   if (type >= N_TYPES) return BAD("attribute \"%s\": unknown type %d", a->name, (int)a->type);
@@ -52,7 +75,8 @@ static moec_status *check_value(Onnx__AttributeProto *a, bool in_function) {
     a->type = (Onnx__AttributeProto__AttributeType)type, a->has_type = true;
   }
   if (have != 1u << type && (have || !(may_be_absent >> type & 1)))
-    return BAD("attribute \"%s\": expected a value of type %u, got %s", a->name, type, have ? "one of another type" : "none");
+    return BAD("attribute \"%s\": expected a value of type %u, got %s", a->name, type,
+               have ? "one of another type" : "none");
   if (type == FLOAT) a->has_f = true;
   if (type == INT) a->has_i = true;
   if (type == STRING) a->has_s = true;
@@ -75,7 +99,8 @@ static moec_status *check_graph(Onnx__GraphProto *g, bool in_function) {
 }
 
 static moec_status *check_attributes(Onnx__NodeProto *p, bool in_function) {
-  if (p->n_attribute > MAX_ATTRIBUTES) return BAD("expected at most %d attributes, got %zu", MAX_ATTRIBUTES, p->n_attribute);
+  if (p->n_attribute > MAX_ATTRIBUTES)
+    return BAD("expected at most %d attributes, got %zu", MAX_ATTRIBUTES, p->n_attribute);
   for (size_t k = 0; k < p->n_attribute; k++) {
     const Onnx__AttributeProto *a = p->attribute[k];
     MOEC_TRY(moec_check_attribute(p->attribute[k], in_function));
@@ -128,7 +153,8 @@ static moec_status *check_opsets(size_t n, Onnx__OperatorSetIdProto **sets) {
 static moec_status *check_function(Onnx__FunctionProto *f) {
   fill(&f->name), fill(&f->domain);
   if (!*f->name) return BAD("a local function has no name");
-  if (f->n_attribute > MAX_ATTRIBUTES) return BAD("expected at most %d attributes, got %zu", MAX_ATTRIBUTES, f->n_attribute);
+  if (f->n_attribute > MAX_ATTRIBUTES)
+    return BAD("expected at most %d attributes, got %zu", MAX_ATTRIBUTES, f->n_attribute);
   MOEC_TRY(check_opsets(f->n_opset_import, f->opset_import));
   return check_nodes(f->n_node, f->node, true);
 }
@@ -151,7 +177,8 @@ static moec_status *check_properties(size_t n, Onnx__StringStringEntryProto **en
   for (size_t i = 0; i < n; i++) {
     fill(&entries[i]->key);
     for (size_t k = 0; k < i; k++)
-      if (strcmp(entries[i]->key, entries[k]->key) == 0) return BAD("metadata_props: the key \"%s\" stands twice", entries[i]->key);
+      if (strcmp(entries[i]->key, entries[k]->key) == 0)
+        return BAD("metadata_props: the key \"%s\" stands twice", entries[i]->key);
   }
   return NULL;
 }

@@ -43,8 +43,10 @@ typedef moec_dim (*dim_fn)(moec_module *m, moec_dim a, moec_dim b);
 
 static void pairwise(content_node *c, dim_fn fn) {
   uint32_t n = c->in[0].n > c->in[1].n || c->in[1].n == 1 ? c->in[0].n : c->in[1].n;
-  if (c->n_in != 2 || (c->in[0].n != n && c->in[0].n != 1) || (c->in[1].n != n && c->in[1].n != 1) || n > MAX_CONTENT) return;
-  for (uint32_t i = 0; i < n; i++) c->out[i] = fn(c->m, c->in[0].v[c->in[0].n == 1 ? 0 : i], c->in[1].v[c->in[1].n == 1 ? 0 : i]);
+  if (c->n_in != 2 || (c->in[0].n != n && c->in[0].n != 1) || (c->in[1].n != n && c->in[1].n != 1) || n > MAX_CONTENT)
+    return;
+  for (uint32_t i = 0; i < n; i++)
+    c->out[i] = fn(c->m, c->in[0].v[c->in[0].n == 1 ? 0 : i], c->in[1].v[c->in[1].n == 1 ? 0 : i]);
   give(c, c->in[0].rank > c->in[1].rank ? c->in[0].rank : c->in[1].rank, n, c->in[0].dtype);
 }
 
@@ -259,7 +261,9 @@ static void do_reduce_prod(content_node *c) {
 
 static void do_range(content_node *c) {
   int64_t start, limit, delta;
-  if (c->n_in != 3 || !constant(c, 0, 0, &start) || !constant(c, 1, 0, &limit) || !constant(c, 2, 0, &delta) || delta == 0) return;
+  if (c->n_in != 3 || !constant(c, 0, 0, &start) || !constant(c, 1, 0, &limit) || !constant(c, 2, 0, &delta) ||
+      delta == 0)
+    return;
   uint32_t n = 0;
   for (int64_t v = start; delta > 0 ? v < limit : v > limit; v += delta) {
     if (n == 64) return; /* longer ones are data */

@@ -18,8 +18,8 @@ static moec_status *read_u64(const char *key, const char *text, uint64_t *out) {
   return NULL;
 }
 
-/* In a folder that the user named links are followed, since it may be a cache that consists of them; so the model gets to
- * say a plain name only. */
+/* In a folder that the user named links are followed, since it may be a cache that consists of them; so the model gets
+ * to say a plain name only. */
 static moec_status *map_in_named_folder(moec_arena *a, const char *dir, const char *location, moec_map *out) {
   if (strchr(location, '/') || strcmp(location, ".") == 0 || strcmp(location, "..") == 0)
     return BAD("external data in a named folder: expected a plain file name, got \"%s\"", location);
@@ -67,7 +67,8 @@ static moec_status *read_place(const Onnx__TensorProto *t, place *out) {
   return out->location && *out->location ? NULL : BAD("external data without a location");
 }
 
-moec_status *moec_external_data(moec_import *x, const Onnx__TensorProto *t, size_t bytes, uint32_t *file, uint64_t *offset) {
+moec_status *moec_external_data(moec_import *x, const Onnx__TensorProto *t, size_t bytes, uint32_t *file,
+                                uint64_t *offset) {
   place at = {NULL, NULL, NULL};
   uint64_t length = bytes;
   *offset = 0;
@@ -78,7 +79,7 @@ moec_status *moec_external_data(moec_import *x, const Onnx__TensorProto *t, size
   MOEC_TRY(find_file(x, at.location, file));
   uint64_t size = x->m->files[*file].map.size;
   if (*offset > size || bytes > size - *offset)
-    return BAD("expected %zu bytes at offset %llu of \"%s\", which has %llu", bytes, (unsigned long long)*offset, at.location,
-               (unsigned long long)size);
+    return BAD("expected %zu bytes at offset %llu of \"%s\", which has %llu", bytes, (unsigned long long)*offset,
+               at.location, (unsigned long long)size);
   return NULL;
 }

@@ -11,7 +11,8 @@ typedef struct moec_dim_setting {
 } moec_dim_setting;
 
 typedef struct moec_import_options {
-  const char *weights_dir;      /* where external data lies: plain names only, links are followed; NULL: beside the model */
+  const char *weights_dir;      /* where external data lies: plain names only, links are followed; NULL: beside the
+                                   model */
   const moec_dim_setting *dims; /* symbols with a fixed value */
   size_t n_dims;
 } moec_import_options;

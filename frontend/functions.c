@@ -16,7 +16,8 @@ const Onnx__FunctionProto *moec_find_function(moec_import *x, const Onnx__NodePr
   if (!x->functions.n_slots) {
     moec_scope_init(&x->functions, x->m->arena);
     for (size_t i = 0; i < m->n_functions; i++) {
-      moec_entry *e = moec_scope_add(&x->functions, x->m->arena, full_name(x, m->functions[i]->domain, m->functions[i]->name));
+      moec_entry *e =
+          moec_scope_add(&x->functions, x->m->arena, full_name(x, m->functions[i]->domain, m->functions[i]->name));
       if (e) e->initializer = i + 1;
     }
   }
@@ -57,7 +58,8 @@ static moec_status *read_defaults(moec_import *x, const Onnx__FunctionProto *f, 
 }
 
 /* The function's default for attribute |name|; NULL when it has none. */
-static moec_status *find_default(moec_import *x, const Onnx__FunctionProto *f, const char *name, const Onnx__AttributeProto **out) {
+static moec_status *find_default(moec_import *x, const Onnx__FunctionProto *f, const char *name,
+                                 const Onnx__AttributeProto **out) {
   const Onnx__ModelProto *model = x->model;
   size_t at = 0;
   if (!x->defaults) x->defaults = MOEC_NEW_ARRAY(x->m->arena, struct moec_defaults, model->n_functions);

@@ -24,16 +24,20 @@ static moec_status *named_dim(moec_import *x, const char *text, moec_dim *out) {
   return out->i ? NULL : BAD("expected fewer sizes without a value");
 }
 
-static moec_status *input_dim(moec_import *x, const char *name, size_t axis, const Onnx__TensorShapeProto__Dimension *d, moec_dim *out) {
+static moec_status *input_dim(moec_import *x, const char *name, size_t axis, const Onnx__TensorShapeProto__Dimension *d,
+                              moec_dim *out) {
   if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE) {
-    if (d->dim_value < 0) return BAD("input \"%s\": size of axis %zu is negative: %lld", name, axis, (long long)d->dim_value);
+    if (d->dim_value < 0)
+      return BAD("input \"%s\": size of axis %zu is negative: %lld", name, axis, (long long)d->dim_value);
     *out = moec_dim_const(x->m, d->dim_value);
     return NULL;
   }
   if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param && *d->dim_param)
     return moec_context(named_dim(x, d->dim_param, out), "input \"%s\": axis %zu", name, axis);
   *out = moec_dim_fresh(x->m, "dim");
-  return out->i ? NULL : BAD("input \"%s\": expected fewer sizes without a value, got %u and one more", name, moec_dim_symbol_count(x->m));
+  return out->i ? NULL
+                : BAD("input \"%s\": expected fewer sizes without a value, got %u and one more", name,
+                      moec_dim_symbol_count(x->m));
 }
 
 /* Makes the symbols that the model names, so that none made up for a size without a name is one of them. */
@@ -55,7 +59,8 @@ static moec_dim fix_dims(moec_import *x, moec_dim d) {
   moec_dim *map = MOEC_NEW_ARRAY(x->m->arena, moec_dim, moec_dim_symbol_count(x->m) + 1);
   for (uint32_t i = 0; i < moec_dim_symbol_count(x->m); i++)
     for (size_t k = 0; k < x->options->n_dims; k++)
-      if (strcmp(moec_dim_symbol_name(x->m, i), x->options->dims[k].name) == 0) map[i] = moec_dim_const(x->m, x->options->dims[k].value);
+      if (strcmp(moec_dim_symbol_name(x->m, i), x->options->dims[k].name) == 0)
+        map[i] = moec_dim_const(x->m, x->options->dims[k].value);
   return moec_dim_subst(x->m, d, map);
 }
 
@@ -68,7 +73,8 @@ static moec_status *add_input(moec_import *x, const Onnx__ValueInfoProto *v) {
   if (!dtype) return moec_error(MOEC_UNSUPPORTED, "input \"%s\": element type %d", v->name, t->tensor_type->elem_type);
   const Onnx__TensorShapeProto *shape = t->tensor_type->shape;
   if (!shape) return moec_error(MOEC_UNSUPPORTED, "input \"%s\" has no shape: its rank must be known", v->name);
-  if (shape->n_dim > MOEC_MAX_RANK) return BAD("input \"%s\": expected rank at most %d, got %zu", v->name, MOEC_MAX_RANK, shape->n_dim);
+  if (shape->n_dim > MOEC_MAX_RANK)
+    return BAD("input \"%s\": expected rank at most %d, got %zu", v->name, MOEC_MAX_RANK, shape->n_dim);
   moec_dim dims[MOEC_MAX_RANK];
   for (size_t i = 0; i < shape->n_dim; i++) {
     MOEC_TRY(input_dim(x, v->name, i, shape->dim[i], &dims[i]));
@@ -123,7 +129,8 @@ moec_status *moec_value_of(moec_import *x, char *name, const char *what, moec_va
   char *outputs[1] = {nothing};
   if (!moec_scope_find(x->scope, name)) return BAD("%s: nobody defines it", what);
   Onnx__NodeProto reader = {
-      .n_input = 1, .input = &name, .n_output = 1, .output = outputs, .op_type = nothing, .name = nothing, .domain = nothing};
+      .n_input = 1, .input = &name, .n_output = 1, .output = outputs, .op_type = nothing, .name = nothing,
+          .domain = nothing};
   moec_onnx n = {.x = x, .p = &reader, .b = &x->b, .m = x->m, .what = what};
   *out = moec_onnx_in(&n, 0);
   return moec_builder_end(&x->b);
@@ -153,8 +160,8 @@ moec_status *moec_import_main(moec_import *x) {
   MOEC_TRY(add_names(x, g));
   MOEC_TRY(moec_import_nodes(x, g->n_node, g->node));
   if (x->n_unsupported)
-    return moec_error(MOEC_UNSUPPORTED, "%zu unsupported node%s: %s", x->n_unsupported, x->n_unsupported == 1 ? "" : "s",
-                      moec_buf_str(&x->unsupported));
+    return moec_error(MOEC_UNSUPPORTED, "%zu unsupported node%s: %s", x->n_unsupported,
+                      x->n_unsupported == 1 ? "" : "s", moec_buf_str(&x->unsupported));
   MOEC_TRY(add_outputs(x, g));
   moec_compact_all(x->m);
   return moec_verify(x->m);

@@ -49,7 +49,8 @@ moec_value moec_onnx_in(moec_onnx *n, uint32_t i) {
   moec_entry *e = moec_onnx_entry(n, i);
   if (n->b->error) return (moec_value){0};
   if (!e && i < n->p->n_input && n->p->input[i][0] && !moec_scope_find(n->x->scope, n->p->input[i]))
-    moec_b_fail(n->b, moec_error(MOEC_UNSUPPORTED, "operand %u \"%s\" is a result that moec does not compute", i, n->p->input[i]));
+    moec_b_fail(n->b, moec_error(MOEC_UNSUPPORTED, "operand %u \"%s\" is a result that moec does not compute", i,
+                                 n->p->input[i]));
   if (!e) return (moec_value){0};
   if (e->v.i) return e->v;
   if (e->tensor) {
@@ -78,7 +79,9 @@ moec_status *moec_onnx_content(moec_onnx *n, uint32_t i, moec_dims *out) {
   *out = (moec_dims){0, NULL};
   if (!e) return moec_onnx_bad(n, "operand %u is missing", i);
   if (!e->known && e->tensor) MOEC_TRY(moec_initializer_content(n->x, e));
-  if (!e->known) return moec_onnx_unsupported(n, "operand %u \"%s\" must be known from sizes and constants, it depends on data", i, e->name);
+  if (!e->known)
+    return moec_onnx_unsupported(n, "operand %u \"%s\" must be known from sizes and constants, it depends on data", i,
+                                 e->name);
   *out = (moec_dims){e->n, e->content};
   return NULL;
 }
@@ -106,7 +109,8 @@ void moec_onnx_out(moec_onnx *n, uint32_t i, moec_value v) {
   if (!moec_value_get(n->b->g, v)->name.i) moec_value_get(n->b->g, v)->name = moec_sym_make(n->m, e->name);
 }
 
-void moec_onnx_out_content(moec_onnx *n, uint32_t i, moec_dtype t, uint32_t rank, uint32_t count, const moec_dim *content) {
+void moec_onnx_out_content(moec_onnx *n, uint32_t i, moec_dtype t, uint32_t rank, uint32_t count,
+                           const moec_dim *content) {
   moec_entry *e = moec_out_entry(n, i);
   if (!e) return;
   e->known = true, e->rank = rank, e->n = count, e->dtype = t;
@@ -151,10 +155,12 @@ const Onnx__AttributeProto *moec_onnx_attr(const moec_onnx *n, const char *name)
 }
 
 /* Attribute |name| if it is there; one of another type than the operator's is an error. */
-static const Onnx__AttributeProto *attr_of_type(const moec_onnx *n, const char *name, Onnx__AttributeProto__AttributeType type) {
+static const Onnx__AttributeProto *attr_of_type(const moec_onnx *n, const char *name,
+                                                Onnx__AttributeProto__AttributeType type) {
   const Onnx__AttributeProto *a = moec_onnx_attr(n, name);
   if (!a || a->type == type) return a;
-  moec_b_fail(n->b, moec_error(MOEC_INVALID_MODEL, "attribute \"%s\": expected type %d, got type %d", name, (int)type, (int)a->type));
+  moec_b_fail(n->b, moec_error(MOEC_INVALID_MODEL, "attribute \"%s\": expected type %d, got type %d", name, (int)type,
+                               (int)a->type));
   return NULL;
 }
 
@@ -171,7 +177,8 @@ double moec_attr_float(const moec_onnx *n, const char *name, double dflt) {
 const char *moec_attr_string(const moec_onnx *n, const char *name, const char *dflt) {
   const Onnx__AttributeProto *a = attr_of_type(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
   if (!a) return dflt;
-  return moec_arena_printf(n->m->arena, "%.*s", (int)(a->s.len < 4096 ? a->s.len : 4096), a->s.data ? (const char *)a->s.data : "");
+  return moec_arena_printf(n->m->arena, "%.*s", (int)(a->s.len < 4096 ? a->s.len : 4096),
+                           a->s.data ? (const char *)a->s.data : "");
 }
 
 bool moec_attr_ints(const moec_onnx *n, const char *name, moec_ints *out) {
@@ -184,7 +191,8 @@ bool moec_attr_ints(const moec_onnx *n, const char *name, moec_ints *out) {
 
 moec_status *moec_onnx_axis(moec_onnx *n, int64_t axis, uint32_t rank, uint32_t *out) {
   int64_t at = axis < 0 ? axis + rank : axis;
-  if (at < 0 || at >= rank) return moec_onnx_bad(n, "expected an axis in -%u..%d, got %lld", rank, (int)rank - 1, (long long)axis);
+  if (at < 0 || at >= rank)
+    return moec_onnx_bad(n, "expected an axis in -%u..%d, got %lld", rank, (int)rank - 1, (long long)axis);
   *out = (uint32_t)at;
   return NULL;
 }
@@ -241,11 +249,13 @@ static int64_t opset_of(const moec_import *x, const char *domain) {
 /* Gives the results of a node that was not imported the mark "nothing", so that others can be looked at. */
 static void mark_results(moec_import *x, const moec_onnx *n) {
   for (size_t i = 0; i < n->p->n_output; i++)
-    if (n->p->output[i][0] && !moec_scope_find(x->scope, n->p->output[i])) moec_scope_add(x->scope, x->m->arena, n->p->output[i]);
+    if (n->p->output[i][0] && !moec_scope_find(x->scope, n->p->output[i]))
+      moec_scope_add(x->scope, x->m->arena, n->p->output[i]);
 }
 
 static void note_unsupported(moec_import *x, const moec_onnx *n, const char *why) {
-  if (x->n_unsupported++ < MAX_UNSUPPORTED) moec_buf_printf(&x->unsupported, "%s%s: %s", x->n_unsupported > 1 ? "; " : "", n->what, why);
+  if (x->n_unsupported++ < MAX_UNSUPPORTED)
+    moec_buf_printf(&x->unsupported, "%s%s: %s", x->n_unsupported > 1 ? "; " : "", n->what, why);
   mark_results(x, n);
 }
 
@@ -272,7 +282,9 @@ moec_status *moec_check_countable(moec_module *m, moec_type t) {
   moec_dim one = moec_dim_const(m, 1), bytes = moec_dim_const(m, (int64_t)moec_dtype_get(info.dtype)->bytes);
   for (uint32_t i = 0; i < info.rank; i++) /* a size of 0 must not hide an overflow of the others */
     bytes = moec_dim_mul(m, bytes, moec_dim_is(m, info.dims[i], 0) ? one : info.dims[i]);
-  return bytes.i ? NULL : moec_error(MOEC_INVALID_MODEL, "expected a tensor of less than 2^63 bytes, and sizes of fewer terms");
+  return bytes.i
+             ? NULL
+             : moec_error(MOEC_INVALID_MODEL, "expected a tensor of less than 2^63 bytes, and sizes of fewer terms");
 }
 
 /* Values and constraints that the node added, also on the way to its results. */
@@ -281,7 +293,8 @@ static moec_status *check_added(const moec_onnx *n, size_t first_value, size_t f
   for (size_t i = first_value; i < g->n_values; i++) MOEC_TRY(moec_check_countable(n->m, g->values[i].type));
   for (size_t i = first_constraint; i < n->m->n_constraints; i++)
     if (!n->m->constraints[i].a.i || !n->m->constraints[i].b.i)
-      return moec_error(MOEC_INVALID_MODEL, "%s: expected sizes below 2^63", moec_sym_str(n->m, n->m->constraints[i].what));
+      return moec_error(MOEC_INVALID_MODEL, "%s: expected sizes below 2^63",
+                        moec_sym_str(n->m, n->m->constraints[i].what));
   return NULL;
 }
 
@@ -289,7 +302,8 @@ static moec_status *dispatch(moec_onnx *n) {
   const Onnx__FunctionProto *f = moec_find_function(n->x, n->p);
   if (f) return moec_inline_function(n, f);
   bool known_name, done = false;
-  const moec_import_rule *rule = moec_find_import_rule(moec_onnx_domain(n->p->domain), n->p->op_type, n->opset, &known_name);
+  const moec_import_rule *rule =
+      moec_find_import_rule(moec_onnx_domain(n->p->domain), n->p->op_type, n->opset, &known_name);
   if (!rule) return moec_onnx_unsupported(n, known_name ? "not in this opset version" : "unknown operator");
   MOEC_TRY(check_arity(n, rule));
   n->op = rule->op;
@@ -305,8 +319,8 @@ static moec_status *import_node(moec_import *x, size_t index, const Onnx__NodePr
   if ((x->depth || x->nesting) && ++x->n_inlined > MAX_INLINED)
     return moec_error(MOEC_INVALID_MODEL, "local functions and loops come to more than %d nodes", MAX_INLINED);
   moec_onnx n = {.x = x, .p = p, .b = &x->b, .m = x->m, .opset = opset_of(x, domain)};
-  n.what = moec_arena_printf(x->m->arena, "node %zu \"%s\" (%s%s%s-%lld)", index, p->name, domain, *domain ? "::" : "", p->op_type,
-                             (long long)n.opset);
+  n.what = moec_arena_printf(x->m->arena, "node %zu \"%s\" (%s%s%s-%lld)", index, p->name, domain, *domain ? "::" : "",
+                             p->op_type, (long long)n.opset);
   x->b.g->loc = moec_sym_make(x->m, *p->name ? p->name : n.what);
   bool skip = x->n_unsupported && poisoned(&n);
   moec_status *s = skip ? NULL : dispatch(&n);

@@ -74,7 +74,8 @@ moec_dtype moec_onnx_dtype(moec_onnx *n, uint32_t i);
 moec_status *moec_onnx_content(moec_onnx *n, uint32_t i, moec_dims *out) MOEC_MUST_USE;
 moec_status *moec_onnx_ints(moec_onnx *n, uint32_t i, moec_ints *out) MOEC_MUST_USE; /* constants only */
 void moec_onnx_out(moec_onnx *n, uint32_t i, moec_value v);
-void moec_onnx_out_content(moec_onnx *n, uint32_t i, moec_dtype t, uint32_t rank, uint32_t count, const moec_dim *content);
+void moec_onnx_out_content(moec_onnx *n, uint32_t i, moec_dtype t, uint32_t rank, uint32_t count,
+                           const moec_dim *content);
 /* The entry of result |name|, once something was given for it. */
 moec_entry *moec_scope_of(const moec_onnx *n, const char *name);
 /* The end of most importers: result 0, and the builder's error. */
@@ -92,7 +93,8 @@ bool moec_attr_ints(const moec_onnx *n, const char *name, moec_ints *out);
 /* Axis in [0, rank), negative ones counted from the end. */
 moec_status *moec_onnx_axis(moec_onnx *n, int64_t axis, uint32_t rank, uint32_t *out) MOEC_MUST_USE;
 /* Sorted axes from attribute or operand |i|; n = 0 with *given false when there are none. */
-moec_status *moec_onnx_axes(moec_onnx *n, const char *attr, uint32_t i, uint32_t rank, moec_ints *out, bool *given) MOEC_MUST_USE;
+moec_status *moec_onnx_axes(moec_onnx *n, const char *attr, uint32_t i, uint32_t rank, moec_ints *out,
+                            bool *given) MOEC_MUST_USE;
 
 /* Where in a file the bytes of a tensor are. */
 typedef struct moec_place {
@@ -103,7 +105,8 @@ typedef struct moec_place {
 /* A tensor's element type, checked shape and bytes. |out->data| is to be read only: raw bytes are those of the message,
  * external ones those of the mapping, wherever they begin; typed fields are packed into the arena. |place| may be
  * NULL; it tells of external data only. */
-moec_status *moec_onnx_tensor(moec_import *x, const Onnx__TensorProto *t, moec_tensor *out, moec_place *place) MOEC_MUST_USE;
+moec_status *moec_onnx_tensor(moec_import *x, const Onnx__TensorProto *t, moec_tensor *out,
+                              moec_place *place) MOEC_MUST_USE;
 moec_value moec_onnx_const(moec_onnx *n, const Onnx__TensorProto *t);
 
 /* Nodes that only compute sizes: *done when the result's content was found (frontend/content.c). */

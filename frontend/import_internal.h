@@ -34,7 +34,8 @@ const char *moec_onnx_domain(const char *domain); /* "" for "ai.onnx" and for no
 /* frontend/graph.c: the model's graph becomes function 1. */
 moec_status *moec_import_main(moec_import *x) MOEC_MUST_USE;
 
-/* frontend/graph.c: the initializers of |g| as names of x->scope; the value that a name has, for a reader called |what|. */
+/* frontend/graph.c: the initializers of |g| as names of x->scope; the value that a name has, for a reader called
+ * |what|. */
 moec_status *moec_add_initializers(moec_import *x, const Onnx__GraphProto *g) MOEC_MUST_USE;
 moec_status *moec_value_of(moec_import *x, char *name, const char *what, moec_value *out) MOEC_MUST_USE;
 

@@ -9,7 +9,8 @@ static moec_status *whole_piece(moec_import *x, const moec_entry *e, moec_piece 
   MOEC_TRY(moec_onnx_tensor(x, e->tensor, t, &at));
   *pc = (moec_piece){.file = at.file, .offset = at.offset, .name = moec_sym_make(x->m, e->tensor->name)};
   bool raw = e->tensor->has_raw_data && e->tensor->raw_data.len;
-  uint64_t offset = e->initializer && e->initializer <= x->scan.n_initializers ? x->scan.raw_offset[e->initializer - 1] : 0;
+  uint64_t offset =
+      e->initializer && e->initializer <= x->scan.n_initializers ? x->scan.raw_offset[e->initializer - 1] : 0;
   if (raw && offset) /* protobuf's copy goes away after the import */
     pc->file = x->model_file, pc->offset = offset;
   else if (pc->file == UINT32_MAX)
@@ -31,7 +32,8 @@ static moec_status *make_param(moec_import *x, moec_entry *e) {
   moec_piece pc;
   moec_tensor t;
   MOEC_TRY(whole_piece(x, e, &pc, &t));
-  moec_param_info p = {.name = pc.name, .type = type_of(x->m, &t), .trainable = e->torch != MOEC_TORCH_OTHER, .shard_axis = -1};
+  moec_param_info p = {.name = pc.name, .type = type_of(x->m, &t), .trainable = e->torch != MOEC_TORCH_OTHER,
+      .shard_axis = -1};
   p.storage = p.compute = t.dtype;
   p.n_pieces = 1, p.pieces = &pc;
   moec_attrs_PARAM a = {.param = moec_param_add(x->m, &p)};
@@ -46,7 +48,8 @@ moec_status *moec_make_initializer(moec_import *x, moec_entry *e) {
   MOEC_TRY(moec_onnx_tensor(x, e->tensor, &t, NULL));
   bool many = t.rank > 0 && moec_tensor_numel(&t) > 1;
   /* initializers of inner graphs are constants: a parameter's name must be the only one */
-  if (e->initializer && moec_dtype_is_float(t.dtype) && (many || e->torch == MOEC_TORCH_PARAMETER)) return make_param(x, e);
+  if (e->initializer && moec_dtype_is_float(t.dtype) && (many || e->torch == MOEC_TORCH_PARAMETER))
+    return make_param(x, e);
   e->v = moec_b_const(&x->b, type_of(x->m, &t), t.data, moec_tensor_bytes(&t));
   return moec_builder_end(&x->b);
 }

@@ -34,10 +34,12 @@ static size_t memory_limit(size_t file_size) {
   return file_size > (SIZE_MAX - least) / factor ? SIZE_MAX : file_size * factor + least;
 }
 
-static moec_status *unpack(limited *l, ProtobufCAllocator *allocator, const uint8_t *data, size_t size, Onnx__ModelProto **out) {
+static moec_status *unpack(limited *l, ProtobufCAllocator *allocator, const uint8_t *data, size_t size,
+                           Onnx__ModelProto **out) {
   *out = onnx__model_proto__unpack(allocator, size, data);
   if (*out) return NULL;
-  if (l->full) return BAD("expected a model that needs at most %zu bytes of memory to read, it needs more", memory_limit(size));
+  if (l->full)
+    return BAD("expected a model that needs at most %zu bytes of memory to read, it needs more", memory_limit(size));
   return BAD("not an ONNX model, or damaged: protobuf cannot read it");
 }
 
@@ -46,9 +48,12 @@ static moec_status *unpack(limited *l, ProtobufCAllocator *allocator, const uint
 static moec_status *check_settings(const moec_import *x) {
   for (size_t k = 0; k < x->options->n_dims; k++) {
     const moec_dim_setting *d = &x->options->dims[k];
-    if (d->value < 0) return moec_error(MOEC_INVALID_ARGUMENT, "size \"%s\": expected at least 0, got %lld", d->name, (long long)d->value);
+    if (d->value < 0)
+      return moec_error(MOEC_INVALID_ARGUMENT, "size \"%s\": expected at least 0, got %lld", d->name,
+                        (long long)d->value);
     bool found = false;
-    for (uint32_t i = 0; i < moec_dim_symbol_count(x->m); i++) found = found || strcmp(moec_dim_symbol_name(x->m, i), d->name) == 0;
+    for (uint32_t i = 0; i < moec_dim_symbol_count(x->m); i++)
+      found = found || strcmp(moec_dim_symbol_name(x->m, i), d->name) == 0;
     if (!found) return moec_error(MOEC_INVALID_ARGUMENT, "no input has a size \"%s\"", d->name);
   }
   return NULL;

@@ -12,7 +12,8 @@ IMPORTER(selu) {
   moec_builder *b = n->b;
   moec_value x;
   MOEC_TRY(moec_onnx_operands(n, 1, 1, &x));
-  double alpha = moec_attr_float(n, "alpha", 1.67326319217681884765625), gamma = moec_attr_float(n, "gamma", 1.05070102214813232421875);
+  double alpha = moec_attr_float(n, "alpha", 1.67326319217681884765625),
+         gamma = moec_attr_float(n, "gamma", 1.05070102214813232421875);
   moec_value low = moec_with(b, MOEC_OP_MUL, moec_b_unary(b, MOEC_OP_EXPM1, x), alpha);
   return moec_onnx_result(n, moec_with(b, MOEC_OP_MUL, above(b, x, 0, low), gamma));
 }
@@ -23,8 +24,10 @@ IMPORTER(celu) {
   moec_value x;
   double alpha = moec_attr_float(n, "alpha", 1);
   MOEC_TRY(moec_onnx_operands(n, 1, 1, &x));
-  moec_value low = moec_with(b, MOEC_OP_MUL, moec_b_unary(b, MOEC_OP_EXPM1, moec_with(b, MOEC_OP_DIV, x, alpha)), alpha);
-  return moec_onnx_result(n, moec_b_binary(b, MOEC_OP_ADD, moec_with(b, MOEC_OP_MAX, x, 0), moec_with(b, MOEC_OP_MIN, low, 0)));
+  moec_value low =
+      moec_with(b, MOEC_OP_MUL, moec_b_unary(b, MOEC_OP_EXPM1, moec_with(b, MOEC_OP_DIV, x, alpha)), alpha);
+  return moec_onnx_result(
+      n, moec_b_binary(b, MOEC_OP_ADD, moec_with(b, MOEC_OP_MAX, x, 0), moec_with(b, MOEC_OP_MIN, low, 0)));
 }
 
 IMPORTER(thresholded_relu) {
@@ -48,7 +51,8 @@ IMPORTER(shrink) {
   MOEC_TRY(moec_onnx_operands(n, 1, 1, &x));
   moec_dtype t = moec_b_ty(b, x).dtype;
   moec_value wide = moec_b_cast(b, x, moec_inner(t));
-  moec_value high = moec_b_select(b, moec_with(b, MOEC_OP_GT, wide, lambd), moec_with(b, MOEC_OP_SUB, wide, bias), moec_like(b, wide, 0));
+  moec_value high = moec_b_select(b, moec_with(b, MOEC_OP_GT, wide, lambd), moec_with(b, MOEC_OP_SUB, wide, bias),
+                                  moec_like(b, wide, 0));
   moec_value y = moec_b_select(b, moec_with(b, MOEC_OP_LT, wide, -lambd), moec_with(b, MOEC_OP_ADD, wide, bias), high);
   return moec_onnx_result(n, moec_b_cast(b, y, t));
 }
@@ -87,11 +91,13 @@ IMPORTER(bitwise_not) {
   moec_value x;
   MOEC_TRY(moec_onnx_operands(n, 1, 1, &x));
   moec_dtype t = moec_b_ty(n->b, x).dtype;
-  if (moec_dtype_is_float(t) || t == MOEC_BOOL) return moec_onnx_bad(n, "operand 0: expected integers, got %s", moec_onnx_text(n, x));
+  if (moec_dtype_is_float(t) || t == MOEC_BOOL)
+    return moec_onnx_bad(n, "operand 0: expected integers, got %s", moec_onnx_text(n, x));
   return moec_onnx_result(n, moec_b_binary(n->b, MOEC_OP_XOR, x, moec_b_scalar_i(n->b, t, -1)));
 }
 
-/* 1 at the first of the largest elements of an axis, 0 elsewhere. Before opset 13 all axes from |axis| on count as one. */
+/* 1 at the first of the largest elements of an axis, 0 elsewhere. Before opset 13 all axes from |axis| on count as one.
+ * */
 IMPORTER(hardmax) {
   moec_builder *b = n->b;
   moec_value x;
@@ -109,7 +115,8 @@ IMPORTER(hardmax) {
   moec_value top = moec_b_op(b, MOEC_OP_TOPK, &a, 1, &x, 2);
   MOEC_TRY(moec_builder_end(b));
   moec_type_info t = moec_b_ty(b, x);
-  moec_value hit = moec_b_binary(b, MOEC_OP_EQ, moec_b_iota(b, MOEC_I64, t.rank, t.dims, axis), moec_out(b->g, moec_def(b->g, top), 1));
+  moec_value hit = moec_b_binary(b, MOEC_OP_EQ, moec_b_iota(b, MOEC_I64, t.rank, t.dims, axis),
+                                 moec_out(b->g, moec_def(b->g, top), 1));
   return moec_onnx_result(n, moec_b_reshape(b, moec_b_cast(b, hit, t.dtype), whole.rank, whole.dims));
 }
 

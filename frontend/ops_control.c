@@ -110,7 +110,8 @@ static moec_status *capture(void *user, const char *name) {
 }
 
 /* The graph |g| as a function: |n_own| inputs of the types of |own|, then the captured values. */
-static moec_status *make_fn(captures *c, const Onnx__GraphProto *g, const char *what, size_t n_own, const moec_type *own, moec_fn *out) {
+static moec_status *make_fn(captures *c, const Onnx__GraphProto *g, const char *what, size_t n_own,
+                            const moec_type *own, moec_fn *out) {
   moec_onnx *n = c->n;
   moec_import *x = n->x;
   moec_scope *outer = x->scope, inner;
@@ -149,7 +150,8 @@ static const moec_value *with_captures(const captures *c, uint32_t n_head, const
 
 static moec_status *give_outs(moec_onnx *n, moec_value first, uint32_t count) {
   MOEC_TRY(moec_builder_end(n->b));
-  for (uint32_t i = 0; i < count && i < n->p->n_output; i++) moec_onnx_out(n, i, moec_out(n->b->g, moec_def(n->b->g, first), i));
+  for (uint32_t i = 0; i < count && i < n->p->n_output; i++)
+    moec_onnx_out(n, i, moec_out(n->b->g, moec_def(n->b->g, first), i));
   return NULL;
 }
 
@@ -233,7 +235,8 @@ static moec_status *value_of_entry(moec_onnx *n, const moec_entry *e, moec_value
 static moec_status *unroll(loop *l, int64_t trips) {
   moec_onnx *n = l->n;
   moec_arena *a = n->m->arena;
-  moec_entry *in = MOEC_NEW_ARRAY(a, moec_entry, 2 + l->carried), *out = MOEC_NEW_ARRAY(a, moec_entry, l->body->n_output);
+  moec_entry *in = MOEC_NEW_ARRAY(a, moec_entry, 2 + l->carried),
+             *out = MOEC_NEW_ARRAY(a, moec_entry, l->body->n_output);
   moec_value *rows = MOEC_NEW_ARRAY(a, moec_value, (size_t)trips * l->scanned + 1);
   for (uint32_t i = 0; i < l->carried; i++) in[2 + i] = *moec_onnx_entry(n, 2 + i);
   for (int64_t round = 0; round < trips; round++) {

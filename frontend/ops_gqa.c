@@ -6,7 +6,25 @@
 
 #include "frontend/ops.h"
 
-enum { QUERY, KEY, VALUE, PAST_KEY, PAST_VALUE, SEQLENS, TOTAL, COS, SIN, POSITIONS, BIAS, SINK, K_SCALE, V_SCALE, Q_NORM, K_NORM, N_OPERANDS };
+enum {
+  QUERY,
+  KEY,
+  VALUE,
+  PAST_KEY,
+  PAST_VALUE,
+  SEQLENS,
+  TOTAL,
+  COS,
+  SIN,
+  POSITIONS,
+  BIAS,
+  SINK,
+  K_SCALE,
+  V_SCALE,
+  Q_NORM,
+  K_NORM,
+  N_OPERANDS
+};
 
 typedef struct gqa {
   moec_onnx *n;
@@ -27,12 +45,14 @@ static moec_status *refuse(moec_onnx *n) {
   static const char *const texts[] = {"k_quant_type", "v_quant_type"};
   for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
     if (moec_onnx_has(n, operands[i].i))
-      return moec_onnx_unsupported(n, "operand %u (%s) is given: a cache of keys and values is not supported", operands[i].i, operands[i].name);
+      return moec_onnx_unsupported(n, "operand %u (%s) is given: a cache of keys and values is not supported",
+                                   operands[i].i, operands[i].name);
   for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
     if (moec_attr_int(n, ints[i].name, ints[i].only) != ints[i].only)
       return moec_onnx_unsupported(n, "%s: expected %lld", ints[i].name, (long long)ints[i].only);
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-    if (strcmp(moec_attr_string(n, texts[i], "NONE"), "NONE") != 0) return moec_onnx_unsupported(n, "%s: expected NONE", texts[i]);
+    if (strcmp(moec_attr_string(n, texts[i], "NONE"), "NONE") != 0)
+      return moec_onnx_unsupported(n, "%s: expected NONE", texts[i]);
   if (moec_onnx_wants(n, 3)) return moec_onnx_unsupported(n, "result 3 (output_qk) is used");
   return moec_builder_end(n->b);
 }
@@ -44,7 +64,8 @@ static moec_status *take_heads(gqa *g, moec_value x, int64_t all, int64_t from, 
   moec_onnx *n = g->n;
   moec_type_info t = moec_b_ty(n->b, x);
   moec_dim size = t.rank == 3 ? moec_dim_exact_div(n->m, t.dims[2], moec_dim_const(n->m, all)) : (moec_dim){0};
-  if (!moec_dim_known(size)) return moec_onnx_bad(n, "expected [B, S, %lld whole heads], got %s", (long long)all, moec_onnx_text(n, x));
+  if (!moec_dim_known(size))
+    return moec_onnx_bad(n, "expected [B, S, %lld whole heads], got %s", (long long)all, moec_onnx_text(n, x));
   moec_dim dims[4] = {t.dims[0], t.dims[1], moec_dim_const(n->m, all), size};
   x = moec_b_reshape(n->b, x, 4, dims);
   *out = moec_b_slice(n->b, x, 2, moec_dim_const(n->m, from), moec_dim_const(n->m, count));
@@ -56,7 +77,8 @@ static moec_status *read_heads(gqa *g) {
   enum { MOST = 1 << 20 };
   g->heads = moec_attr_int(n, "num_heads", 0), g->kv_heads = moec_attr_int(n, "kv_num_heads", 0);
   if (g->heads < 1 || g->kv_heads < 1 || g->heads > MOST || g->heads % g->kv_heads)
-    return moec_onnx_bad(n, "expected num_heads to be a multiple of kv_num_heads, got %lld and %lld", (long long)g->heads, (long long)g->kv_heads);
+    return moec_onnx_bad(n, "expected num_heads to be a multiple of kv_num_heads, got %lld and %lld",
+                         (long long)g->heads, (long long)g->kv_heads);
   MOEC_TRY(moec_onnx_operands(n, 1, N_OPERANDS, g->in));
   if (!g->in[KEY].i != !g->in[VALUE].i) return moec_onnx_bad(n, "expected both key and value, or neither");
   int64_t all = g->heads + 2 * g->kv_heads;
@@ -76,7 +98,8 @@ static moec_status *check_sizes(gqa *g) {
   const moec_value others[2] = {g->k, g->v};
   for (int i = 0; i < 2; i++) {
     moec_same_size(n, moec_b_dim(b, g->q, 0), moec_b_dim(b, others[i], 0), "attention: batch sizes");
-    moec_same_size(n, moec_b_dim(b, g->q, 1), moec_b_dim(b, others[i], 1), "attention: without a cache there are as many keys as queries");
+    moec_same_size(n, moec_b_dim(b, g->q, 1), moec_b_dim(b, others[i], 1),
+                   "attention: without a cache there are as many keys as queries");
   }
   moec_same_size(n, moec_b_dim(b, g->q, 3), moec_b_dim(b, g->k, 3), "attention: head sizes of Q and K");
   return moec_builder_end(b);
@@ -106,9 +129,11 @@ static moec_status *cache_rows(gqa *g, uint32_t which, moec_value *out) {
   moec_dim s = moec_b_dim(b, g->q, 1), one = moec_dim_const(n->m, 1), zero = moec_dim_const(n->m, 0);
   if (first.i) {
     if (moec_b_ty(b, first).rank != 2)
-      return moec_onnx_bad(n, "operand %d (position_ids): expected rank 2, got %s", POSITIONS, moec_onnx_text(n, first));
+      return moec_onnx_bad(n, "operand %d (position_ids): expected rank 2, got %s", POSITIONS,
+                           moec_onnx_text(n, first));
     first = moec_b_slice(b, moec_b_slice(b, first, 0, zero, one), 1, zero, one);
-    moec_value at = moec_b_binary(b, MOEC_OP_ADD, moec_b_iota(b, moec_b_ty(b, first).dtype, 1, &s, 0), moec_b_reshape(b, first, 0, NULL));
+    moec_value at = moec_b_binary(b, MOEC_OP_ADD, moec_b_iota(b, moec_b_ty(b, first).dtype, 1, &s, 0),
+                                  moec_b_reshape(b, first, 0, NULL));
     moec_attrs_GATHER a = {.axis = 0};
     moec_value in[2] = {cache, at};
     cache = moec_b_op(b, MOEC_OP_GATHER, &a, 2, in, 1);
@@ -153,7 +178,8 @@ static moec_status *rotate(gqa *g) {
 static moec_value window_mask(gqa *g, int64_t window) {
   moec_builder *b = g->n->b;
   moec_dim one = moec_dim_const(g->n->m, 1), s = moec_b_dim(b, g->q, 1), dims[4] = {one, one, s, s};
-  moec_value behind = moec_b_binary(b, MOEC_OP_SUB, moec_b_iota(b, MOEC_I64, 4, dims, 2), moec_b_iota(b, MOEC_I64, 4, dims, 3));
+  moec_value behind =
+      moec_b_binary(b, MOEC_OP_SUB, moec_b_iota(b, MOEC_I64, 4, dims, 2), moec_b_iota(b, MOEC_I64, 4, dims, 3));
   return moec_b_binary(b, MOEC_OP_LT, behind, moec_b_scalar_i(b, MOEC_I64, window));
 }
 
@@ -161,14 +187,18 @@ static moec_status *read_mask(gqa *g, moec_value *out) {
   moec_onnx *n = g->n;
   moec_builder *b = n->b;
   int64_t window = moec_attr_int(n, "local_window_size", -1);
-  if (window == 0 || window < -1) return moec_onnx_bad(n, "local_window_size: expected -1 or at least 1, got %lld", (long long)window);
+  if (window == 0 || window < -1)
+    return moec_onnx_bad(n, "local_window_size: expected -1 or at least 1, got %lld", (long long)window);
   *out = window > 0 ? window_mask(g, window) : (moec_value){0};
   moec_value bias = g->in[BIAS];
   if (!bias.i) return NULL;
-  if (moec_b_ty(b, bias).rank != 4) return moec_onnx_bad(n, "operand %d (attention_bias): expected rank 4, got %s", BIAS, moec_onnx_text(n, bias));
-  const moec_dim full[4] = {moec_b_dim(b, g->q, 0), moec_b_dim(b, g->q, 2), moec_b_dim(b, g->q, 1), moec_b_dim(b, g->k, 1)};
+  if (moec_b_ty(b, bias).rank != 4)
+    return moec_onnx_bad(n, "operand %d (attention_bias): expected rank 4, got %s", BIAS, moec_onnx_text(n, bias));
+  const moec_dim full[4] = {moec_b_dim(b, g->q, 0), moec_b_dim(b, g->q, 2), moec_b_dim(b, g->q, 1),
+                            moec_b_dim(b, g->k, 1)};
   for (int64_t i = 0; i < 4; i++)
-    if (i > 1 || !moec_dim_is(n->m, moec_b_dim(b, bias, i), 1)) moec_same_size(n, moec_b_dim(b, bias, i), full[i], "attention: sizes of the bias");
+    if (i > 1 || !moec_dim_is(n->m, moec_b_dim(b, bias, i), 1))
+      moec_same_size(n, moec_b_dim(b, bias, i), full[i], "attention: sizes of the bias");
   bias = moec_b_cast(b, bias, moec_b_ty(b, g->q).dtype);
   *out = out->i ? moec_b_select(b, *out, bias, moec_like(b, bias, -INFINITY)) : bias;
   return moec_builder_end(b);
@@ -180,7 +210,8 @@ static moec_value read_sink(gqa *g) {
   moec_dim heads = moec_dim_const(g->n->m, g->heads);
   moec_dtype t = moec_b_ty(b, g->q).dtype;
   if (g->in[SINK].i) return moec_b_cast(b, g->in[SINK], t);
-  return moec_attr_int(g->n, "smooth_softmax", -1) > 0 ? moec_b_fill(b, moec_b_scalar_f(b, t, 0), 1, &heads) : (moec_value){0};
+  return moec_attr_int(g->n, "smooth_softmax", -1) > 0 ? moec_b_fill(b, moec_b_scalar_f(b, t, 0), 1, &heads)
+                                                       : (moec_value){0};
 }
 
 static moec_status *read_attrs(gqa *g, moec_attrs_ATTENTION *a) {
@@ -213,6 +244,7 @@ IMPORTER(group_query_attention) {
   const int64_t bnsh[4] = {0, 2, 1, 3};
   if (moec_onnx_wants(n, 1)) moec_onnx_out(n, 1, moec_b_transpose(b, g.k, bnsh));
   if (moec_onnx_wants(n, 2)) moec_onnx_out(n, 2, moec_b_transpose(b, g.v, bnsh));
-  moec_dim dims[3] = {moec_b_dim(b, y, 0), moec_b_dim(b, y, 1), moec_dim_mul(n->m, moec_b_dim(b, y, 2), moec_b_dim(b, y, 3))};
+  moec_dim dims[3] = {moec_b_dim(b, y, 0), moec_b_dim(b, y, 1),
+                      moec_dim_mul(n->m, moec_b_dim(b, y, 2), moec_b_dim(b, y, 3))};
   return moec_onnx_result(n, moec_b_reshape(b, y, 3, dims));
 }

@@ -113,6 +113,7 @@ IMPORTER(cumsum) {
   MOEC_TRY(moec_builder_end(n->b));
   if (at.n != 1) return moec_onnx_bad(n, "axis: expected one number");
   MOEC_TRY(moec_onnx_axis(n, at.v[0], moec_b_ty(n->b, x).rank, &axis));
-  moec_attrs_CUMSUM a = {.axis = axis, .reverse = moec_attr_int(n, "reverse", 0) != 0, .exclusive = moec_attr_int(n, "exclusive", 0) != 0};
+  moec_attrs_CUMSUM a = {.axis = axis, .reverse = moec_attr_int(n, "reverse", 0) != 0, .exclusive = moec_attr_int(n,
+      "exclusive", 0) != 0};
   return moec_onnx_result(n, moec_b_op(n->b, MOEC_OP_CUMSUM, &a, 1, &x, 1));
 }

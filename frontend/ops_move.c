@@ -160,8 +160,8 @@ IMPORTER(tile) {
 
 /* ---- Slice -------------------------------------------------------------------------------- */
 
-/* The bound |v| where |low| <= v <= |high| is wanted. Sizes are taken to be at least 1 in proofs; where that was needed,
- * it becomes a constraint, so a size of 0 is refused rather than misread. */
+/* The bound |v| where |low| <= v <= |high| is wanted. Sizes are taken to be at least 1 in proofs; where that was
+ * needed, it becomes a constraint, so a size of 0 is refused rather than misread. */
 static moec_dim clamp_up(moec_onnx *n, moec_dim v, moec_dim high) {
   moec_module *m = n->m;
   moec_dim least = moec_dim_min(m, v, high), room = moec_dim_sub(m, high, v);
@@ -191,10 +191,12 @@ static moec_dim bound(moec_onnx *n, moec_dim v, moec_dim size) {
   }
   if (constant && c >= INT32_MAX) return size;
   if (constant && c <= -INT32_MAX) return zero;
-  if (constant ? c < 0 : moec_dim_is_positive(m, moec_dim_sub(m, zero, v))) return clamp_down(n, clamp_up(n, moec_dim_add(m, size, v), size));
+  if (constant ? c < 0 : moec_dim_is_positive(m, moec_dim_sub(m, zero, v)))
+    return clamp_down(n, clamp_up(n, moec_dim_add(m, size, v), size));
   if (!moec_dim_is_nonneg(m, v)) {
     moec_dim inside = moec_dim_max(m, v, zero);
-    moec_constrain_equal(m, inside, v, moec_sym_str(m, n->b->g->loc), "slice: a bound must be negative for all sizes or for none");
+    moec_constrain_equal(m, inside, v, moec_sym_str(m, n->b->g->loc),
+                         "slice: a bound must be negative for all sizes or for none");
   }
   return clamp_up(n, v, size);
 }
@@ -211,11 +213,13 @@ static moec_status *slice_axis(moec_onnx *n, slicing *s, uint32_t axis, moec_dim
   if (step == 0) return moec_onnx_bad(n, "a step of 0");
   if (step < 0) { /* from the end: the same slice of the reversed axis */
     int64_t a, b, d;
-    if (!moec_dim_is_const(m, start, &a) || !moec_dim_is_const(m, end, &b)) return moec_onnx_unsupported(n, "a negative step with ends that are not constant");
+    if (!moec_dim_is_const(m, start, &a) || !moec_dim_is_const(m, end, &b))
+      return moec_onnx_unsupported(n, "a negative step with ends that are not constant");
     if (step < -INT32_MAX) step = -INT32_MAX; /* one element either way */
     bool whole = (a == -1 || a >= INT32_MAX) && b <= -INT32_MAX;
     if (!whole) {
-      if (!moec_dim_is_const(m, size, &d)) return moec_onnx_unsupported(n, "a negative step on an axis of symbolic size");
+      if (!moec_dim_is_const(m, size, &d))
+        return moec_onnx_unsupported(n, "a negative step on an axis of symbolic size");
       a = a < 0 ? (a < -d ? -1 : a + d) : a, b = b < 0 ? (b < -d ? -1 : b + d) : b;
       a = a >= d ? d - 1 : a, b = b >= d ? d - 1 : b;
       start = moec_dim_const(m, d - 1 - a), end = moec_dim_const(m, d - 1 - b);
@@ -240,7 +244,8 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* Operands of opset 10 and later, attributes before. */
-static moec_status *slice_lists(moec_onnx *n, uint32_t rank, moec_dims *starts, moec_dims *ends, moec_ints *axes, moec_ints *steps) {
+static moec_status *slice_lists(moec_onnx *n, uint32_t rank, moec_dims *starts, moec_dims *ends, moec_ints *axes,
+                                moec_ints *steps) {
   int64_t *all = MOEC_NEW_ARRAY(n->m->arena, int64_t, MOEC_MAX_RANK);
   moec_ints a, b;
   if (moec_attr_ints(n, "starts", &a) && moec_attr_ints(n, "ends", &b)) {
@@ -286,7 +291,8 @@ IMPORTER(slice) {
     x = moec_b_op(n->b, MOEC_OP_REVERSE, &r, 1, &x, 1);
   }
   bool all = true;
-  for (uint32_t i = 0; i < t.rank; i++) all = all && moec_dim_is(n->m, s.start[i], 0) && moec_dim_eq(s.size[i], t.dims[i]) && s.step[i] == 1;
+  for (uint32_t i = 0; i < t.rank; i++)
+    all = all && moec_dim_is(n->m, s.start[i], 0) && moec_dim_eq(s.size[i], t.dims[i]) && s.step[i] == 1;
   if (all) return moec_onnx_result(n, x);
   moec_attrs_SLICE a = {.start = {t.rank, s.start}, .size = {t.rank, s.size}, .step = {t.rank, s.step}};
   return moec_onnx_result(n, moec_b_op(n->b, MOEC_OP_SLICE, &a, 1, &x, 1));
@@ -339,7 +345,8 @@ IMPORTER(pad) {
   moec_type_info t;
   moec_dim lo[MOEC_MAX_RANK], hi[MOEC_MAX_RANK], cut[2];
   MOEC_TRY(operand(n, &x, &t));
-  if (strcmp(moec_attr_string(n, "mode", "constant"), "constant") != 0) return moec_onnx_unsupported(n, "mode other than constant");
+  if (strcmp(moec_attr_string(n, "mode", "constant"), "constant") != 0)
+    return moec_onnx_unsupported(n, "mode other than constant");
   MOEC_TRY(read_pads(n, t.rank, lo, hi));
   for (uint32_t i = 0; i < t.rank; i++) {
     MOEC_TRY(take_cut(n, &lo[i], &cut[0]));
@@ -400,7 +407,8 @@ static moec_status *split_sizes(moec_onnx *n, moec_dim size, uint32_t operand_in
   }
   moec_dim each = moec_dim_ceildiv(n->m, size, moec_dim_const(n->m, parts)), used = moec_dim_const(n->m, 0);
   for (uint32_t i = 0; i < parts; i++) {
-    out[i] = i + 1 < parts ? each : moec_dim_sub(n->m, size, used); /* the last is smaller when it does not come out even */
+    out[i] = i + 1 < parts ? each : moec_dim_sub(n->m, size, used); /* the last is smaller when it does not come out
+                                                                       even */
     used = moec_dim_add(n->m, used, each);
   }
   return NULL;
@@ -412,7 +420,8 @@ IMPORTER(split) {
   uint32_t axis, parts = (uint32_t)n->p->n_output;
   MOEC_TRY(operand(n, &x, &t));
   MOEC_TRY(moec_onnx_axis(n, moec_attr_int(n, "axis", 0), t.rank, &axis));
-  if (parts == 0 || n->p->n_output > MAX_PARTS) return moec_onnx_bad(n, "expected 1 to %d results, got %zu", MAX_PARTS, n->p->n_output);
+  if (parts == 0 || n->p->n_output > MAX_PARTS)
+    return moec_onnx_bad(n, "expected 1 to %d results, got %zu", MAX_PARTS, n->p->n_output);
   moec_dim *sizes = MOEC_NEW_ARRAY(n->m->arena, moec_dim, parts + 1), at = moec_dim_const(n->m, 0);
   MOEC_TRY(split_sizes(n, t.dims[axis], 1, parts, sizes));
   for (uint32_t i = 0; i < parts; i++) {
@@ -420,7 +429,8 @@ IMPORTER(split) {
     at = moec_dim_add(n->m, at, sizes[i]);
   }
   MOEC_TRY(moec_builder_end(n->b));
-  moec_constrain_equal(n->m, at, t.dims[axis], moec_sym_str(n->m, n->b->g->loc), "split: sizes must add up to the axis");
+  moec_constrain_equal(n->m, at, t.dims[axis], moec_sym_str(n->m, n->b->g->loc),
+                       "split: sizes must add up to the axis");
   int64_t a, b;
   if (moec_dim_is_const(n->m, at, &a) && moec_dim_is_const(n->m, t.dims[axis], &b) && a != b)
     return moec_onnx_bad(n, "split: sizes add up to %lld, the axis has %lld", (long long)a, (long long)b);
@@ -447,7 +457,8 @@ IMPORTER(split_to_sequence) {
   size_t count = 0, cap = 0;
   for (int64_t at = 0; at < total;) {
     int64_t size = chunk ? chunk : count < sizes.n ? sizes.v[count] : 0;
-    if (size <= 0 || count == MAX_PARTS) return moec_onnx_bad(n, "split: expected at most %d sizes that add up to %lld", MAX_PARTS, (long long)total);
+    if (size <= 0 || count == MAX_PARTS)
+      return moec_onnx_bad(n, "split: expected at most %d sizes that add up to %lld", MAX_PARTS, (long long)total);
     if (size > total - at) size = total - at;
     moec_value part = moec_b_slice(n->b, x, axis, moec_dim_const(n->m, at), moec_dim_const(n->m, size));
     if (!keep) part = moec_b_squeeze(n->b, part, axis);
@@ -470,6 +481,7 @@ IMPORTER(sequence_at) {
   MOEC_TRY(moec_onnx_ints(n, 1, &at));
   int64_t i = at.n == 1 ? at.v[0] : INT64_MAX;
   if (i < 0) i += e->n_sequence;
-  if (i < 0 || i >= e->n_sequence) return moec_onnx_bad(n, "position %lld of a sequence of %u", at.n ? (long long)at.v[0] : 0, e->n_sequence);
+  if (i < 0 || i >= e->n_sequence)
+    return moec_onnx_bad(n, "position %lld of a sequence of %u", at.n ? (long long)at.v[0] : 0, e->n_sequence);
   return moec_onnx_result(n, e->sequence[i]);
 }

@@ -132,11 +132,14 @@ static moec_status *int_range(moec_onnx *n, moec_dtype t) {
     return moec_onnx_bad(n, "expected three scalars and a step that is not 0");
   moec_dim span = moec_dim_sub(n->m, limit.v[0], start.v[0]), count;
   if (delta.v[0] > 0) count = moec_dim_ceildiv(n->m, span, moec_dim_const(n->m, delta.v[0]));
-  else count = moec_dim_ceildiv(n->m, moec_dim_sub(n->m, moec_dim_const(n->m, 0), span), moec_dim_const(n->m, -delta.v[0]));
+  else
+    count =
+        moec_dim_ceildiv(n->m, moec_dim_sub(n->m, moec_dim_const(n->m, 0), span), moec_dim_const(n->m, -delta.v[0]));
   count = moec_dim_max(n->m, count, moec_dim_const(n->m, 0));
   moec_value v = moec_b_iota(n->b, t, 1, &count, 0);
   if (delta.v[0] != 1) v = moec_b_binary(n->b, MOEC_OP_MUL, v, moec_b_scalar_i(n->b, t, delta.v[0]));
-  if (!moec_dim_is(n->m, start.v[0], 0)) v = moec_b_binary(n->b, MOEC_OP_ADD, v, moec_b_cast(n->b, moec_b_size(n->b, start.v[0]), t));
+  if (!moec_dim_is(n->m, start.v[0], 0))
+    v = moec_b_binary(n->b, MOEC_OP_ADD, v, moec_b_cast(n->b, moec_b_size(n->b, start.v[0]), t));
   return moec_onnx_result(n, v);
 }
 
@@ -192,8 +195,10 @@ IMPORTER(one_hot) {
   moec_value size = moec_b_size(n->b, depth.v[0]), zero = moec_b_scalar_i(n->b, MOEC_I64, 0);
   i = moec_b_select(n->b, moec_b_binary(n->b, MOEC_OP_LT, i, zero), moec_b_binary(n->b, MOEC_OP_ADD, i, size), i);
   moec_value hit = moec_b_binary(n->b, MOEC_OP_EQ, i, moec_b_iota(n->b, MOEC_I64, t.rank + 1, dims, axis));
-  moec_value off = moec_b_squeeze(n->b, moec_b_slice(n->b, values, 0, moec_dim_const(n->m, 0), moec_dim_const(n->m, 1)), 0);
-  moec_value on = moec_b_squeeze(n->b, moec_b_slice(n->b, values, 0, moec_dim_const(n->m, 1), moec_dim_const(n->m, 1)), 0);
+  moec_value off =
+      moec_b_squeeze(n->b, moec_b_slice(n->b, values, 0, moec_dim_const(n->m, 0), moec_dim_const(n->m, 1)), 0);
+  moec_value on =
+      moec_b_squeeze(n->b, moec_b_slice(n->b, values, 0, moec_dim_const(n->m, 1), moec_dim_const(n->m, 1)), 0);
   return moec_onnx_result(n, moec_b_select(n->b, hit, on, off));
 }
 
@@ -209,6 +214,7 @@ IMPORTER(trilu) {
   if (k.n && k.v[0]) row = moec_b_binary(n->b, MOEC_OP_ADD, row, moec_b_scalar_i(n->b, MOEC_I64, k.v[0]));
   moec_value keep = moec_b_binary(n->b, moec_attr_int(n, "upper", 1) ? MOEC_OP_GE : MOEC_OP_LE, col, row);
   if (t.dtype == MOEC_BOOL) return moec_onnx_result(n, moec_b_binary(n->b, MOEC_OP_AND, x, keep));
-  moec_value zero = moec_dtype_is_float(t.dtype) ? moec_b_scalar_f(n->b, t.dtype, 0) : moec_b_scalar_i(n->b, t.dtype, 0);
+  moec_value zero =
+      moec_dtype_is_float(t.dtype) ? moec_b_scalar_f(n->b, t.dtype, 0) : moec_b_scalar_i(n->b, t.dtype, 0);
   return moec_onnx_result(n, moec_b_select(n->b, keep, x, zero));
 }

@@ -16,7 +16,9 @@ static moec_status *collect(moec_import *x, size_t n, Onnx__NodeProto **nodes, p
       const char *name = nodes[i]->output[k];
       if (!*name) continue;
       moec_entry *e = moec_scope_find(x->scope, name) ? NULL : moec_scope_add(&p->names, x->m->arena, name);
-      if (!e) return BAD("node %zu \"%s\" (%s): the name \"%s\" is defined twice", i, nodes[i]->name, nodes[i]->op_type, name);
+      if (!e)
+        return BAD("node %zu \"%s\" (%s): the name \"%s\" is defined twice", i, nodes[i]->name, nodes[i]->op_type,
+                   name);
       e->initializer = i + 1;
     }
   return NULL;

@@ -64,7 +64,8 @@ static moec_status *open_message(scan *s, const ProtobufCFieldDescriptor *f, siz
   if (++s->out->n_messages > MAX_MESSAGES) return BROKEN("more than %d messages", MAX_MESSAGES);
   if (s->depth + 1 == MAX_DEPTH) return BROKEN("nested deeper than %d messages at byte %zu", MAX_DEPTH, s->at);
   if (f->label != PROTOBUF_C_LABEL_REPEATED && index < 64) {
-    if (here->seen >> index & 1) return BROKEN("%s.%s stands twice, at byte %zu", here->desc->short_name, f->name, s->at);
+    if (here->seen >> index & 1)
+      return BROKEN("%s.%s stands twice, at byte %zu", here->desc->short_name, f->name, s->at);
     here->seen |= (uint64_t)1 << index;
   }
   level next = {f->descriptor, s->at + n, 0, false};
@@ -107,11 +108,13 @@ static moec_status *field(scan *s) {
   const level *here = &s->stack[s->depth];
   uint64_t tag, n;
   MOEC_TRY(varint(s, &tag));
-  if (tag >> 3 == 0 || tag >> 3 > 536870911) return BROKEN("not a protobuf file: field number %llu at byte %zu", (unsigned long long)(tag >> 3), s->at);
+  if (tag >> 3 == 0 || tag >> 3 > 536870911)
+    return BROKEN("not a protobuf file: field number %llu at byte %zu", (unsigned long long)(tag >> 3), s->at);
   const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(here->desc, (unsigned)(tag >> 3));
   bool packed = f && f->label == PROTOBUF_C_LABEL_REPEATED && (tag & 7) == 2;
   if (f && !packed && wire_type(f) != (tag & 7))
-    return BROKEN("not an ONNX file: %s.%s at byte %zu has wire type %d", here->desc->short_name, f->name, s->at, (int)(tag & 7));
+    return BROKEN("not an ONNX file: %s.%s at byte %zu has wire type %d", here->desc->short_name, f->name, s->at,
+                  (int)(tag & 7));
   switch (tag & 7) {
     case 0: return varint(s, &n);
     case 1: n = 8; break;

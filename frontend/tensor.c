@@ -20,7 +20,8 @@ static moec_status *shape_of(const Onnx__TensorProto *t, moec_tensor *out) {
 /* ---- typed fields ------------------------------------------------------------------------- */
 
 typedef enum field { FLOAT_DATA, INT32_DATA, INT64_DATA, DOUBLE_DATA, UINT64_DATA, STRING_DATA, N_FIELDS } field;
-static const char *const field_names[N_FIELDS] = {"float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"};
+static const char *const field_names[N_FIELDS] = {"float_data",  "int32_data",  "int64_data",
+                                                  "double_data", "uint64_data", "string_data"};
 
 static field field_of(moec_dtype t) {
   switch (t) {
@@ -52,13 +53,16 @@ static void typed_store(const Onnx__TensorProto *t, moec_dtype dtype, void *out,
 
 /* Which of the places that may hold data are used: one, or none where there are no elements. */
 static moec_status *check_fields(const Onnx__TensorProto *t, moec_dtype dtype, bool external) {
-  const size_t counts[N_FIELDS] = {t->n_float_data, t->n_int32_data, t->n_int64_data, t->n_double_data, t->n_uint64_data, t->n_string_data};
+  const size_t counts[N_FIELDS] = {t->n_float_data,  t->n_int32_data,  t->n_int64_data,
+                                   t->n_double_data, t->n_uint64_data, t->n_string_data};
   field expected = field_of(dtype);
   bool taken = external || (t->has_raw_data && t->raw_data.len);
   for (int i = 0; i < N_FIELDS; i++) {
     if (!counts[i]) continue;
     if (taken) return BAD("expected one data field, got several");
-    if (i != (int)expected) return BAD("expected %s elements in %s, got %s", moec_dtype_get(dtype)->text, field_names[expected], field_names[i]);
+    if (i != (int)expected)
+      return BAD("expected %s elements in %s, got %s", moec_dtype_get(dtype)->text, field_names[expected],
+                 field_names[i]);
     taken = true;
   }
   return external && t->has_raw_data && t->raw_data.len ? BAD("raw data and external data") : NULL;
@@ -89,7 +93,8 @@ static moec_status *read_tensor(moec_import *x, const Onnx__TensorProto *t, moec
   MOEC_TRY(check_kind(t, &external));
   MOEC_TRY(check_fields(t, out->dtype, external));
   const field typed = field_of(out->dtype);
-  const size_t counts[N_FIELDS] = {t->n_float_data, t->n_int32_data, t->n_int64_data, t->n_double_data, t->n_uint64_data, 0};
+  const size_t counts[N_FIELDS] = {t->n_float_data,  t->n_int32_data,  t->n_int64_data,
+                                   t->n_double_data, t->n_uint64_data, 0};
   size_t count = bytes / moec_dtype_get(out->dtype)->bytes;
   const void *data;
   if (external) {

@@ -22,7 +22,9 @@ static bool read_bytes(const uint8_t **p, const uint8_t *end, const uint8_t **ou
   return false;
 }
 
-static bool is_text(const uint8_t *p, size_t n, const char *text) { return n == strlen(text) && memcmp(p, text, n) == 0; }
+static bool is_text(const uint8_t *p, size_t n, const char *text) {
+  return n == strlen(text) && memcmp(p, text, n) == 0;
+}
 
 /* A length and a StringStringEntryProto: key = 1, value = 2. */
 static moec_torch_kind kind_of_entry(const uint8_t *p, const uint8_t *end) {

@@ -78,7 +78,11 @@ typedef enum moec_expr_op {
 
 typedef struct moec_plan_expr { uint32_t op, a, b, reserved; int64_t imm; } moec_plan_expr;
 
-typedef struct moec_plan_symbol { moec_str_ref name; uint32_t reserved; int64_t fixed; /* --dim; -1: free */ } moec_plan_symbol;
+typedef struct moec_plan_symbol {
+  moec_str_ref name;
+  uint32_t reserved;
+  int64_t fixed; /* --dim; -1: free */
+} moec_plan_symbol;
 
 typedef enum moec_buffer_kind {
   MOEC_BUFFER_PARAM, /* a parameter's compute copy; lives from open to close        */
@@ -108,7 +112,12 @@ typedef struct moec_plan_tensor {
   moec_str_ref name;
 } moec_plan_tensor;
 
-typedef struct moec_plan_file { moec_str_ref name; uint32_t reserved; uint64_t size; uint8_t sha256[32]; } moec_plan_file;
+typedef struct moec_plan_file {
+  moec_str_ref name;
+  uint32_t reserved;
+  uint64_t size;
+  uint8_t sha256[32];
+} moec_plan_file;
 
 /* See moec_piece in ir/ir.h. file MOEC_NONE: |offset| is into the data section. */
 typedef struct moec_plan_piece {
@@ -206,7 +215,9 @@ typedef struct moec_plan_moe {
 
 /* A unit of reuse, compiled once. */
 typedef struct moec_plan_function { moec_str_ref name; uint32_t n_calls, n_kernels, reserved; } moec_plan_function;
-typedef struct moec_plan_call { uint32_t function, block; /* decoder block number, MOEC_NONE outside */ } moec_plan_call;
+typedef struct moec_plan_call {
+  uint32_t function, block; /* decoder block number, MOEC_NONE outside */
+} moec_plan_call;
 
 typedef struct moec_plan_section { uint64_t offset; uint64_t count; } moec_plan_section;
 

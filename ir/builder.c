@@ -20,7 +20,8 @@ moec_dim moec_b_dim(const moec_builder *b, moec_value v, int64_t axis) {
   return axis >= 0 && axis < (int64_t)t.rank ? t.dims[axis] : (moec_dim){0};
 }
 
-moec_value moec_b_op(moec_builder *b, moec_op op, const void *attrs, uint32_t n_in, const moec_value *in, uint32_t n_out) {
+moec_value moec_b_op(moec_builder *b, moec_op op, const void *attrs, uint32_t n_in, const moec_value *in,
+                     uint32_t n_out) {
   moec_node n;
   if (b->error) return (moec_value){0};
   b->error = moec_add_node(b->g, op, attrs, n_in, in, n_out, &n);
@@ -39,7 +40,8 @@ static moec_status *broadcast_dim(moec_module *m, moec_dim a, moec_dim b, const 
   if (moec_dim_is(m, a, 1)) return NULL;
   bool ca = moec_dim_is_const(m, a, &x), cb = moec_dim_is_const(m, b, &y);
   if (ca && cb)
-    return moec_error(MOEC_INVALID_MODEL, "expected shapes that broadcast, got sizes %lld and %lld", (long long)x, (long long)y);
+    return moec_error(MOEC_INVALID_MODEL, "expected shapes that broadcast, got sizes %lld and %lld", (long long)x,
+                      (long long)y);
   moec_constrain_equal(m, a, b, where, "operands must have equal sizes");
   *out = ca ? a : b;
   return NULL;
@@ -88,7 +90,8 @@ moec_value moec_b_binary(moec_builder *b, moec_op op, moec_value x, moec_value y
   if (b->error) return (moec_value){0};
   uint32_t rank = 0;
   moec_dim dims[MOEC_MAX_RANK];
-  moec_b_fail(b, moec_broadcast_shapes(b->g->m, moec_ty(b->g, x), moec_ty(b->g, y), moec_sym_str(b->g->m, b->g->loc), &rank, dims));
+  moec_b_fail(b, moec_broadcast_shapes(b->g->m, moec_ty(b->g, x), moec_ty(b->g, y), moec_sym_str(b->g->m, b->g->loc),
+                                       &rank, dims));
   moec_value in[2] = {moec_b_broadcast_to(b, x, rank, dims), moec_b_broadcast_to(b, y, rank, dims)};
   return moec_b_op(b, op, NULL, 2, in, 1);
 }
@@ -163,7 +166,8 @@ moec_value moec_b_reshape(moec_builder *b, moec_value x, uint32_t rank, const mo
   moec_attrs_RESHAPE a = {.shape = {rank, shape}};
   moec_value y = moec_b_op(b, MOEC_OP_RESHAPE, &a, 1, &x, 1);
   if (b->error) return y;
-  moec_dim from = moec_type_numel(m, moec_value_get(b->g, x)->type), to = moec_type_numel(m, moec_value_get(b->g, y)->type);
+  moec_dim from = moec_type_numel(m, moec_value_get(b->g, x)->type),
+           to = moec_type_numel(m, moec_value_get(b->g, y)->type);
   moec_constrain_equal(m, from, to, moec_sym_str(m, b->g->loc), "reshape: element counts must be equal");
   return y;
 }
@@ -264,7 +268,8 @@ moec_value moec_b_matmul(moec_builder *b, moec_value x, moec_value y) {
   for (uint32_t i = 0; i < nb; i++) axes[i] = (int64_t)i;
   moec_dim kx = moec_b_dim(b, x, xk), ky = moec_b_dim(b, y, yk);
   moec_constrain_equal(m, kx, ky, moec_sym_str(m, b->g->loc), "matmul: contracted sizes must be equal");
-  moec_attrs_DOT a = {.lhs_batch = {nb, axes}, .rhs_batch = {nb, axes}, .lhs_contract = {1, &xk}, .rhs_contract = {1, &yk}};
+  moec_attrs_DOT a = {.lhs_batch = {nb, axes}, .rhs_batch = {nb, axes}, .lhs_contract = {1, &xk}, .rhs_contract =
+      {1, &yk}};
   moec_value in[2] = {x, y};
   moec_value z = moec_b_op(b, MOEC_OP_DOT, &a, 2, in, 1);
   if (col) z = moec_b_squeeze(b, z, -1);

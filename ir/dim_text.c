@@ -100,7 +100,8 @@ static moec_dim read_unary(reader *r);
 
 static moec_dim fail(reader *r, const char *expected) {
   if (!r->error)
-    r->error = moec_error(MOEC_INVALID_MODEL, "size \"%.80s\": expected %s at column %td", r->text, expected, r->at - r->text + 1);
+    r->error = moec_error(MOEC_INVALID_MODEL, "size \"%.80s\": expected %s at column %td", r->text, expected,
+                          r->at - r->text + 1);
   return (moec_dim){0};
 }
 
@@ -130,7 +131,8 @@ static moec_dim read_call(reader *r, dim_fn fn) {
 }
 
 static bool name_char(char c, bool first) {
-  return isalpha((unsigned char)c) || c == '_' || (!first && (isdigit((unsigned char)c) || c == '.')) || (unsigned char)c >= 128;
+  return isalpha((unsigned char)c) || c == '_' || (!first && (isdigit((unsigned char)c) || c == '.')) ||
+         (unsigned char)c >= 128;
 }
 
 /* "floor(a / b)", as sympy writes a // b. */

@@ -138,7 +138,8 @@ static moec_dim intern(struct moec_dim_table *t, poly p) {
   if (!measure(t, &p) || t->total + p.size > MAX_TOTAL) return (moec_dim){0};
   t->total += 1 + p.size;
   p.terms = moec_arena_copy(t->arena, p.terms, p.n * sizeof *p.terms);
-  for (uint32_t k = 0; k < p.n; k++) p.terms[k].atoms = moec_arena_copy(t->arena, p.terms[k].atoms, p.terms[k].n_atoms * sizeof(uint32_t));
+  for (uint32_t k = 0; k < p.n; k++)
+    p.terms[k].atoms = moec_arena_copy(t->arena, p.terms[k].atoms, p.terms[k].n_atoms * sizeof(uint32_t));
   uint32_t id = (uint32_t)t->n_dims;
   MOEC_PUSH(t->arena, t->dims, t->n_dims, t->cap_dims, p);
   t->slots[i] = id;
@@ -209,7 +210,8 @@ moec_dim moec_dim_const(moec_module *m, int64_t v) {
 /* Where the index + 1 of the symbol called |name| stands; 0: there is none. */
 static uint32_t *symbol_slot(moec_module *m, moec_sym name) {
   struct moec_dim_table *t = m->dims;
-  if (name.i >= t->n_symbol_of) t->symbol_of = moec_arena_grow(t->arena, t->symbol_of, &t->n_symbol_of, (size_t)name.i + 1, sizeof *t->symbol_of);
+  if (name.i >= t->n_symbol_of)
+    t->symbol_of = moec_arena_grow(t->arena, t->symbol_of, &t->n_symbol_of, (size_t)name.i + 1, sizeof *t->symbol_of);
   return &t->symbol_of[name.i];
 }
 
@@ -274,7 +276,8 @@ moec_dim moec_dim_add(moec_module *m, moec_dim a, moec_dim b) { return add_scale
 moec_dim moec_dim_sub(moec_module *m, moec_dim a, moec_dim b) { return add_scaled(m, a, b, -1); }
 
 /* Product of two terms, its atoms at |atoms|; false on overflow. */
-static bool mul_terms(const struct moec_dim_table *t, const moec_dim_term *x, const moec_dim_term *y, uint32_t *atoms, moec_dim_term *out) {
+static bool mul_terms(const struct moec_dim_table *t, const moec_dim_term *x, const moec_dim_term *y, uint32_t *atoms,
+                      moec_dim_term *out) {
   uint32_t n = x->n_atoms + y->n_atoms, i = 0, k = 0;
   for (uint32_t at = 0; at < n; at++) {
     bool left = k == y->n_atoms || (i < x->n_atoms && compare_atoms(t, x->atoms[i], y->atoms[k]) <= 0);
@@ -386,7 +389,9 @@ moec_dim moec_dim_floordiv(moec_module *m, moec_dim a, moec_dim b) {
   return moec_dim_add(m, whole, make_atom(m->dims, (moec_dim_atom){MOEC_DIM_FLOORDIV, 0, rest, b}));
 }
 
-moec_dim moec_dim_ceildiv(moec_module *m, moec_dim a, moec_dim b) { return negated(m, moec_dim_floordiv(m, negated(m, a), b)); }
+moec_dim moec_dim_ceildiv(moec_module *m, moec_dim a, moec_dim b) {
+  return negated(m, moec_dim_floordiv(m, negated(m, a), b));
+}
 
 moec_dim moec_dim_mod(moec_module *m, moec_dim a, moec_dim b) {
   int64_t x, c;

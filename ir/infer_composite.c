@@ -6,7 +6,8 @@ static moec_status *check_float(moec_module *m, moec_type t) {
 }
 
 /* |t| must be |dtype| of the given shape; sizes that may be equal pass. */
-static moec_status *expect(moec_module *m, moec_type t, moec_dtype dtype, uint32_t rank, const moec_dim *dims, const char *what) {
+static moec_status *expect(moec_module *m, moec_type t, moec_dtype dtype, uint32_t rank, const moec_dim *dims,
+                           const char *what) {
   moec_type_info i = moec_type_get(m, t);
   if (!t.i || i.dtype != dtype || i.rank != rank)
     return BAD("%s: expected %s, got %s", what, moec_type_text(m, moec_type_make(m, dtype, rank, dims)),
@@ -49,7 +50,8 @@ INFER(rope) {
   for (uint32_t k = 1; k < 3; k++) {
     moec_type_info c = moec_type_get(m, in[k]);
     if (!in[k].i || c.rank != x.rank || c.dtype != x.dtype)
-      return BAD("%s: expected %s of rank %u, got %s", k == 1 ? "cos" : "sin", moec_dtype_get(x.dtype)->text, x.rank, in[k].i ? moec_type_text(m, in[k]) : "nothing");
+      return BAD("%s: expected %s of rank %u, got %s", k == 1 ? "cos" : "sin", moec_dtype_get(x.dtype)->text, x.rank,
+                 in[k].i ? moec_type_text(m, in[k]) : "nothing");
     MOEC_TRY(moec_check_dims(m, c.dims[x.rank - 1], half, "last axis of cos and sin"));
     for (uint32_t i = 0; i + 1 < x.rank; i++)
       if (!moec_dim_is(m, c.dims[i], 1)) MOEC_TRY(moec_check_dims(m, c.dims[i], x.dims[i], "cos and sin"));
@@ -71,7 +73,8 @@ static moec_status *check_attention(moec_module *m, uint32_t n_in, const moec_ty
   moec_type_info q = moec_type_get(m, in[0]), k = moec_type_get(m, in[1]), v = moec_type_get(m, in[2]);
   MOEC_TRY(check_float(m, in[0]));
   for (uint32_t i = 0; i < 3; i++) MOEC_TRY(moec_check_rank(m, in[i], 4, "q, k, v"));
-  moec_dim want_k[4] = {q.dims[0], k.dims[1], k.dims[2], q.dims[3]}, want_v[4] = {q.dims[0], k.dims[1], k.dims[2], v.dims[3]};
+  moec_dim want_k[4] = {q.dims[0], k.dims[1], k.dims[2], q.dims[3]},
+           want_v[4] = {q.dims[0], k.dims[1], k.dims[2], v.dims[3]};
   MOEC_TRY(expect(m, in[1], q.dtype, 4, want_k, "k[B,T,G,D]"));
   MOEC_TRY(expect(m, in[2], q.dtype, 4, want_v, "v[B,T,G,E]"));
   int64_t h, g;
@@ -81,7 +84,8 @@ static moec_status *check_attention(moec_module *m, uint32_t n_in, const moec_ty
     moec_type_info mask = moec_type_get(m, in[3]);
     moec_dim full[4] = {q.dims[0], q.dims[2], q.dims[1], k.dims[1]};
     if (mask.rank != 4 || (mask.dtype != MOEC_BOOL && mask.dtype != q.dtype))
-      return BAD("mask: expected bool or %s of rank 4, got %s", moec_dtype_get(q.dtype)->text, moec_type_text(m, in[3]));
+      return BAD("mask: expected bool or %s of rank 4, got %s", moec_dtype_get(q.dtype)->text,
+                 moec_type_text(m, in[3]));
     for (uint32_t i = 0; i < 4; i++)
       if (!moec_dim_is(m, mask.dims[i], 1)) MOEC_TRY(moec_check_dims(m, mask.dims[i], full[i], "mask"));
   }
@@ -142,7 +146,8 @@ INFER(moe_plan) {
   UNUSED_INFER_ARGS;
   int64_t e = ((const moec_attrs_MOE_PLAN *)attrs)->experts;
   moec_type_info i = moec_type_get(m, in[0]);
-  if (i.dtype != MOEC_I64 || i.rank != 2) return BAD("i[T,k]: expected i64 of rank 2, got %s", moec_type_text(m, in[0]));
+  if (i.dtype != MOEC_I64 || i.rank != 2)
+    return BAD("i[T,k]: expected i64 of rank 2, got %s", moec_type_text(m, in[0]));
   if (e < 1) return BAD("experts: expected at least 1, got %lld", (long long)e);
   moec_dim n = moec_type_numel(m, in[0]), e1 = moec_dim_add(m, moec_dim_const(m, e), moec_dim_const(m, 1));
   if (!moec_dim_known(e1)) return BAD("experts: %lld are too many", (long long)e);
@@ -199,7 +204,8 @@ INFER(moe_combine) {
   if (k < 1) return BAD("k: expected at least 1, got %lld", (long long)k);
   MOEC_TRY(expect(m, in[1], MOEC_I32, 1, x.dims, "inv[N]"));
   moec_dim dims[2] = {moec_dim_exact_div(m, x.dims[0], moec_dim_const(m, k)), x.dims[1]};
-  if (!moec_dim_known(dims[0])) return BAD("rows: expected a multiple of k = %lld rows, got %s", (long long)k, moec_type_text(m, in[0]));
+  if (!moec_dim_known(dims[0]))
+    return BAD("rows: expected a multiple of k = %lld rows, got %s", (long long)k, moec_type_text(m, in[0]));
   out[0] = moec_type_make(m, x.dtype, 2, dims);
   return NULL;
 }
@@ -208,8 +214,10 @@ INFER(moe_combine) {
 static moec_status *count_groups(moec_module *m, moec_type offsets, moec_dim *out) {
   moec_type_info t = moec_type_get(m, offsets);
   int64_t n;
-  if (t.dtype != MOEC_I32 || t.rank != 1) return BAD("offsets[E+1]: expected i32 of rank 1, got %s", moec_type_text(m, offsets));
-  if (moec_dim_is_const(m, t.dims[0], &n) && n < 1) return BAD("offsets[E+1]: expected at least 1 element, got %s", moec_type_text(m, offsets));
+  if (t.dtype != MOEC_I32 || t.rank != 1)
+    return BAD("offsets[E+1]: expected i32 of rank 1, got %s", moec_type_text(m, offsets));
+  if (moec_dim_is_const(m, t.dims[0], &n) && n < 1)
+    return BAD("offsets[E+1]: expected at least 1 element, got %s", moec_type_text(m, offsets));
   *out = moec_dim_sub(m, t.dims[0], moec_dim_const(m, 1));
   return NULL;
 }

@@ -85,7 +85,8 @@ INFER(scatter_nd) {
     return BAD("expected updates of rank %u and dtype of the operand, got %s", i.rank - 1 + x.rank - (uint32_t)q,
                moec_type_text(m, in[2]));
   for (uint32_t k = 0; k < u.rank; k++)
-    MOEC_TRY(moec_check_dims(m, u.dims[k], k + 1 < i.rank ? i.dims[k] : x.dims[(uint32_t)q + k + 1 - i.rank], "updates"));
+    MOEC_TRY(
+        moec_check_dims(m, u.dims[k], k + 1 < i.rank ? i.dims[k] : x.dims[(uint32_t)q + k + 1 - i.rank], "updates"));
   out[0] = in[0];
   return NULL;
 }
@@ -107,7 +108,8 @@ INFER(dot) {
   const moec_attrs_DOT *a = attrs;
   moec_type_info x = moec_type_get(m, in[0]), y = moec_type_get(m, in[1]);
   uint32_t used_x = 0, used_y = 0, n = 0;
-  if (x.dtype != y.dtype) return BAD("expected operands of one dtype, got %s and %s", moec_type_text(m, in[0]), moec_type_text(m, in[1]));
+  if (x.dtype != y.dtype)
+    return BAD("expected operands of one dtype, got %s and %s", moec_type_text(m, in[0]), moec_type_text(m, in[1]));
   if (a->lhs_batch.n != a->rhs_batch.n || a->lhs_contract.n != a->rhs_contract.n)
     return BAD("expected batch and contract lists of equal lengths on both sides");
   MOEC_TRY(mark_axes(a->lhs_batch, x.rank, "lhs_batch", &used_x));

@@ -13,7 +13,8 @@ void moec_sym_table_replay(moec_module *dst, const moec_module *src);
 
 /* Rules of docs/ir.md about single ops that inference does not check; inference comes after it.
  * Functions and parameters exist, and operands that must be there are. */
-moec_status *moec_verify_op(moec_module *m, moec_op op, const void *attrs, uint32_t n_in, const moec_type *in) MOEC_MUST_USE;
+moec_status *moec_verify_op(moec_module *m, moec_op op, const void *attrs, uint32_t n_in,
+                            const moec_type *in) MOEC_MUST_USE;
 
 /* A value id in graph |g| with the given type and definition. */
 moec_value moec_new_value(moec_graph *g, moec_type t, moec_node def, uint32_t slot);

@@ -238,7 +238,8 @@ moec_module *moec_module_clone(const moec_module *src) {
   moec_module *dst = moec_module_create();
   cloner c = {src, dst, MOEC_NEW_ARRAY(dst->arena, moec_dim, moec_dim_symbol_count(src) + 1)};
   moec_sym_table_replay(dst, src);
-  for (uint32_t i = 0; i < moec_dim_symbol_count(src); i++) c.symbols[i] = moec_dim_symbol(dst, moec_dim_symbol_name(src, i));
+  for (uint32_t i = 0; i < moec_dim_symbol_count(src); i++)
+    c.symbols[i] = moec_dim_symbol(dst, moec_dim_symbol_name(src, i));
   for (size_t i = 1; i < src->n_fns; i++) clone_graph(&c, src->fns[i], moec_fn_get(dst, moec_fn_add(dst, "")));
   for (size_t i = 1; i < src->n_params; i++) {
     moec_param_info p = src->params[i];

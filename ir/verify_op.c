@@ -30,7 +30,8 @@ static moec_status *const_is_whole(const use *u) {
   if (!c) return BAD("expected data");
   moec_type_info t = moec_type_get(u->m, c->type);
   for (uint32_t i = 0; i < t.rank; i++)
-    if (!moec_dim_is_const(u->m, t.dims[i], &dims[i])) return BAD("expected constant sizes, got %s", moec_type_text(u->m, c->type));
+    if (!moec_dim_is_const(u->m, t.dims[i], &dims[i]))
+      return BAD("expected constant sizes, got %s", moec_type_text(u->m, c->type));
   MOEC_TRY(moec_shape_bytes(t.dtype, t.rank, dims, &size));
   return size == c->size ? NULL : BAD("expected %zu bytes of data, got %zu", size, c->size);
 }
@@ -42,7 +43,8 @@ static moec_status *iota_counts(const use *u) {
 
 /* Keeps the arithmetic of inference in range. */
 static moec_status *small(const char *name, int64_t v) {
-  return v >= INT32_MIN && v <= INT32_MAX ? NULL : BAD("%s: expected a number of 32 bits, got %lld", name, (long long)v);
+  return v >= INT32_MIN && v <= INT32_MAX ? NULL
+                                          : BAD("%s: expected a number of 32 bits, got %lld", name, (long long)v);
 }
 
 static moec_status *all_small(const char *name, moec_ints list) {
@@ -58,13 +60,18 @@ static moec_status *conv_fits(const use *u) {
   MOEC_TRY(all_small("strides", a->strides));
   MOEC_TRY(all_small("dilations", a->dilations));
   MOEC_TRY(small("groups", a->groups));
-  if (dtype_of(u, 0) != w.dtype) return BAD("expected operands of one dtype, got %s and %s", moec_type_text(u->m, u->in[0]), moec_type_text(u->m, u->in[1]));
+  if (dtype_of(u, 0) != w.dtype)
+    return BAD("expected operands of one dtype, got %s and %s", moec_type_text(u->m, u->in[0]),
+               moec_type_text(u->m, u->in[1]));
   if (w.rank && a->groups > 0 && moec_dim_is_const(u->m, w.dims[0], &filters) && filters % a->groups)
-    return BAD("expected groups to divide M, got groups = %lld and w %s", (long long)a->groups, moec_type_text(u->m, u->in[1]));
+    return BAD("expected groups to divide M, got groups = %lld and w %s", (long long)a->groups,
+               moec_type_text(u->m, u->in[1]));
   return NULL;
 }
 
-static moec_status *plan_fits(const use *u) { return small("experts", ((const moec_attrs_MOE_PLAN *)u->attrs)->experts); }
+static moec_status *plan_fits(const use *u) {
+  return small("experts", ((const moec_attrs_MOE_PLAN *)u->attrs)->experts);
+}
 
 /* body(i: i64[], c: bool[], ...) -> (c: bool[], ...) */
 static moec_status *loop_counts(const use *u) {
@@ -73,7 +80,8 @@ static moec_status *loop_counts(const use *u) {
   if (u->in[0].i != count.i || u->in[1].i != go_on.i) return BAD("expected a trip count i64[] and a condition bool[]");
   if (g->n_inputs < 2 || g->values[g->inputs[0].i].type.i != count.i || g->values[g->inputs[1].i].type.i != go_on.i)
     return BAD("body: expected i64[] and bool[] as first inputs");
-  if (g->n_outputs < 1 || g->values[g->outputs[0].i].type.i != go_on.i) return BAD("body: expected bool[] as first output");
+  if (g->n_outputs < 1 || g->values[g->outputs[0].i].type.i != go_on.i)
+    return BAD("body: expected bool[] as first output");
   return NULL;
 }
 

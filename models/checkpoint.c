@@ -89,7 +89,8 @@ moec_status *moec_checkpoint_open(const char *dir, moec_checkpoint **out) {
   *out = NULL;
   if (access(single, F_OK) == 0) s = open_shard(ck, "model.safetensors", &shard);
   else if (access(index, F_OK) == 0) s = read_index(ck, index);
-  else s = moec_error(MOEC_INVALID_ARGUMENT, "%s: expected model.safetensors or model.safetensors.index.json there", dir);
+  else
+    s = moec_error(MOEC_INVALID_ARGUMENT, "%s: expected model.safetensors or model.safetensors.index.json there", dir);
   if (s) moec_checkpoint_close(ck);
   else *out = ck;
   return s;
@@ -179,6 +180,8 @@ void moec_ck_unused(const moec_checkpoint *ck, moec_buf *out) {
     for (size_t i = 0; i < moec_safetensors_count(ck->shards[0].st); i++)
       note_unused(ck, moec_safetensors_at(ck->shards[0].st, i)->name, &n, &b);
   }
-  if (n) moec_buf_printf(out, "%zu tensor%s of the checkpoint not used: %s%s\n", n, n == 1 ? "" : "s", moec_buf_str(&b), n > MAX_LISTED ? ", ..." : "");
+  if (n)
+    moec_buf_printf(out, "%zu tensor%s of the checkpoint not used: %s%s\n", n, n == 1 ? "" : "s", moec_buf_str(&b),
+                    n > MAX_LISTED ? ", ..." : "");
   moec_buf_fini(&b);
 }

@@ -39,14 +39,17 @@ static moec_status *apply_set(json_t *object, const char *set) {
   char name[MAX_KEY];
   if (!eq || eq == set) return moec_error(MOEC_INVALID_ARGUMENT, "--set: expected KEY=VALUE, got \"%s\"", set);
   while ((dot = memchr(key, '.', (size_t)(eq - key)))) {
-    if ((size_t)(dot - key) >= sizeof name) return moec_error(MOEC_INVALID_ARGUMENT, "--set %s: the key is too long", set);
+    if ((size_t)(dot - key) >= sizeof name)
+      return moec_error(MOEC_INVALID_ARGUMENT, "--set %s: the key is too long", set);
     memcpy(name, key, (size_t)(dot - key));
     name[dot - key] = '\0';
     object = json_object_get(object, name);
-    if (!json_is_object(object)) return moec_error(MOEC_INVALID_ARGUMENT, "--set %s: \"%s\" is no object in config.json", set, name);
+    if (!json_is_object(object))
+      return moec_error(MOEC_INVALID_ARGUMENT, "--set %s: \"%s\" is no object in config.json", set, name);
     key = dot + 1;
   }
-  if ((size_t)(eq - key) >= sizeof name || eq == key) return moec_error(MOEC_INVALID_ARGUMENT, "--set: expected KEY=VALUE, got \"%s\"", set);
+  if ((size_t)(eq - key) >= sizeof name || eq == key)
+    return moec_error(MOEC_INVALID_ARGUMENT, "--set: expected KEY=VALUE, got \"%s\"", set);
   memcpy(name, key, (size_t)(eq - key));
   name[eq - key] = '\0';
   json_t *value = json_loads(eq + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
@@ -116,7 +119,8 @@ bool moec_cfg_has(const moec_config *c, const char *keys) { return find(c, keys,
 /* |v| as it stands in the file, cut to a line. */
 static void bad_value(moec_config *c, const char *keys, const char *expected, const json_t *v, moec_code code) {
   char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-  moec_cfg_fail(c, moec_error(code, "config.json: %s%s: expected %s, got %.120s", c->path, keys, expected, v ? text ? text : "?" : "nothing"));
+  moec_cfg_fail(c, moec_error(code, "config.json: %s%s: expected %s, got %.120s", c->path, keys, expected,
+                              v ? text ? text : "?" : "nothing"));
   free(text);
 }
 
@@ -139,8 +143,10 @@ moec_config *moec_cfg_sub(moec_config *c, const char *key) {
 /* ---- values ------------------------------------------------------------------------------- */
 
 static int64_t int_in(moec_config *c, const char *keys, const json_t *v, int64_t low, int64_t dflt) {
-  if (json_is_integer(v) && json_integer_value(v) >= low && json_integer_value(v) <= INT32_MAX) return json_integer_value(v);
-  bad_value(c, keys, low ? "an integer from 1 to 2147483647" : "an integer from 0 to 2147483647", v, MOEC_INVALID_MODEL);
+  if (json_is_integer(v) && json_integer_value(v) >= low && json_integer_value(v) <= INT32_MAX)
+    return json_integer_value(v);
+  bad_value(c, keys, low ? "an integer from 1 to 2147483647" : "an integer from 0 to 2147483647", v,
+            MOEC_INVALID_MODEL);
   return dflt;
 }
 
@@ -205,12 +211,14 @@ void moec_cfg_want_str(moec_config *c, const char *keys, const char *want) {
   char expected[MAX_KEY];
   const json_t *v = find(c, keys, true);
   snprintf(expected, sizeof expected, "\"%.100s\"", want);
-  if (v && (!json_is_string(v) || strcmp(json_string_value(v), want) != 0)) bad_value(c, keys, expected, v, MOEC_UNSUPPORTED);
+  if (v && (!json_is_string(v) || strcmp(json_string_value(v), want) != 0))
+    bad_value(c, keys, expected, v, MOEC_UNSUPPORTED);
 }
 
 void moec_cfg_want_bool(moec_config *c, const char *keys, bool want) {
   const json_t *v = find(c, keys, true);
-  if (v && (!json_is_boolean(v) || json_is_true(v) != want)) bad_value(c, keys, want ? "true" : "false", v, MOEC_UNSUPPORTED);
+  if (v && (!json_is_boolean(v) || json_is_true(v) != want))
+    bad_value(c, keys, want ? "true" : "false", v, MOEC_UNSUPPORTED);
 }
 
 void moec_cfg_want_num(moec_config *c, const char *keys, double want) {

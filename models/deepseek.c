@@ -20,7 +20,8 @@ moec_deepseek moec_l_deepseek_sizes(moec_llm *m) {
 
 static bool is_dense(moec_llm *m, int64_t i) {
   static const char *const known[] = {"dense", "sparse", NULL};
-  return moec_l_layer_is(m, "mlp_layer_types", i, "dense", known, i < moec_cfg_int_or(m->c, "first_k_dense_replace", 0));
+  return moec_l_layer_is(m, "mlp_layer_types", i, "dense", known,
+                         i < moec_cfg_int_or(m->c, "first_k_dense_replace", 0));
 }
 
 static moec_wv experts(moec_llm *m, moec_wv h, const moec_deepseek *d) {

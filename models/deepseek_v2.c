@@ -10,10 +10,14 @@ static void read_router(moec_llm *m, moec_moe *s) {
   moec_cfg_want_str(m->c, "scoring_func", "softmax");
   s->score = MOEC_SCORE_SOFTMAX;
   if (moec_cfg_bool_or(m->c, "norm_topk_prob", false))
-    moec_buf_printf(m->remarks, "config.json: norm_topk_prob is not read by transformers' deepseek_v2: weights are not normalised\n");
+    moec_buf_printf(
+        m->remarks,
+        "config.json: norm_topk_prob is not read by transformers' deepseek_v2: weights are not normalised\n");
   if (strcmp(method, "greedy") == 0) return;
   if (strcmp(method, "group_limited_greedy") != 0)
-    moec_cfg_fail(m->c, moec_error(MOEC_UNSUPPORTED, "config.json: topk_method: expected greedy or group_limited_greedy, got \"%.60s\"", method));
+    moec_cfg_fail(
+        m->c, moec_error(MOEC_UNSUPPORTED,
+                         "config.json: topk_method: expected greedy or group_limited_greedy, got \"%.60s\"", method));
   s->groups = groups, s->groups_kept = kept;
   s->group_score = MOEC_GROUP_BY_MAX;
 }

@@ -27,7 +27,10 @@ static moec_wv pattern(const rule *r, int level) {
   float v[CHUNK * CHUNK];
   for (int i = 0; i < CHUNK; i++)
     for (int j = 0; j < CHUNK; j++) {
-      bool on = level == 0 ? i == j : level == -1 ? j <= i : level == -2 ? j < i : i / level % 2 == 1 && j / level == i / level - 1;
+      bool on = level == 0    ? i == j
+                : level == -1 ? j <= i
+                : level == -2 ? j < i
+                              : i / level % 2 == 1 && j / level == i / level - 1;
       v[i * CHUNK + j] = on;
     }
   return moec_w_const(r->w, MOEC_F32, 2, dims, v);
@@ -41,7 +44,9 @@ static moec_wv identity(const rule *r, int64_t n) {
 static moec_wv mul(const rule *r, moec_wv a, moec_wv b) { return W(r->w, "Mul", a, b); }
 static moec_wv dot(const rule *r, moec_wv a, moec_wv b) { return W(r->w, "MatMul", a, b); }
 static moec_wv column(const rule *r, moec_wv x) { return W(r->w, "Unsqueeze", x, W_I64(r->w, 1, -1)); }
-static moec_wv transposed(const rule *r, moec_wv x) { return WA(r->w, "Transpose", W_ATTRS(W_INTS("perm", 5, 0, 1, 2, 4, 3)), x); }
+static moec_wv transposed(const rule *r, moec_wv x) {
+  return WA(r->w, "Transpose", W_ATTRS(W_INTS("perm", 5, 0, 1, 2, 4, 3)), x);
+}
 
 /* x / |x| over the last axis */
 static moec_wv unit(const rule *r, moec_wv x) {

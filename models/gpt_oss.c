@@ -9,15 +9,18 @@ static moec_wv sink_attention_body(moec_llm *m, const moec_gqa *a, const moec_wv
   moec_writer *w = m->w;
   moec_wv kv[2], axis = W_I64(w, 1, -1);
   for (int i = 0; i < 2; i++) { /* each key head once for every query head of its group */
-    moec_wv grouped = W(w, "Expand", W(w, "Unsqueeze", in[1 + i], W_I64(w, 1, 2)), W_I64(w, 5, 1, 1, a->heads / a->kv_heads, 1, 1));
-    moec_wv shape = WA(w, "Concat", W_ATTRS(W_INT("axis", 0)), WA(w, "Shape", W_ATTRS(W_INT("start", 0), W_INT("end", 1)), in[1 + i]),
-                       W_I64(w, 1, a->heads), WA(w, "Shape", W_ATTRS(W_INT("start", 2), W_INT("end", 4)), in[1 + i]));
+    moec_wv grouped =
+        W(w, "Expand", W(w, "Unsqueeze", in[1 + i], W_I64(w, 1, 2)), W_I64(w, 5, 1, 1, a->heads / a->kv_heads, 1, 1));
+    moec_wv shape = WA(w, "Concat", W_ATTRS(W_INT("axis", 0)),
+                       WA(w, "Shape", W_ATTRS(W_INT("start", 0), W_INT("end", 1)), in[1 + i]), W_I64(w, 1, a->heads),
+                       WA(w, "Shape", W_ATTRS(W_INT("start", 2), W_INT("end", 4)), in[1 + i]));
     kv[i] = W(w, "Reshape", grouped, shape);
   }
   moec_wv scores = W(w, "MatMul", in[0], WA(w, "Transpose", W_ATTRS(W_INTS("perm", 4, 0, 1, 3, 2)), kv[0]));
   scores = moec_l_mul(m, scores, moec_w_float(w, m->dtype, 1 / sqrt((double)a->head_dim)));
   scores = moec_l_add(m, scores, in[3]);
-  moec_wv one = WA(w, "Concat", W_ATTRS(W_INT("axis", 0)), WA(w, "Shape", W_ATTRS(W_INT("start", 0), W_INT("end", 3)), scores), W_I64(w, 1, 1));
+  moec_wv one = WA(w, "Concat", W_ATTRS(W_INT("axis", 0)),
+                   WA(w, "Shape", W_ATTRS(W_INT("start", 0), W_INT("end", 3)), scores), W_I64(w, 1, 1));
   moec_wv sinks = W(w, "Expand", L_RESHAPE(m, in[4], 4, 1, a->heads, 1, 1), one);
   moec_wv p = WA(w, "Concat", W_ATTRS(W_INT("axis", -1)), scores, sinks);
   p = WA(w, "Softmax", W_ATTRS(W_INT("axis", -1)), p);
@@ -29,8 +32,10 @@ static moec_wv sink_attention(moec_llm *m, const moec_gqa *a, moec_wv q, moec_wv
   static const char *const names[5] = {"q", "k", "v", "mask", "sinks"};
   moec_wv formal[5];
   const char *scope = m->at;
-  moec_wv in[5] = {q, k, v, moec_l_causal_mask(m, a->window), moec_l_vector(m, "sinks", MOEC_CK_NORMAL, m->dtype, a->heads)};
-  if (moec_w_fn_begin(m->w, "SinkAttention", "attention whose softmax has one more logit, the sink of the head", 5, names, formal)) {
+  moec_wv in[5] = {q, k, v, moec_l_causal_mask(m, a->window),
+                   moec_l_vector(m, "sinks", MOEC_CK_NORMAL, m->dtype, a->heads)};
+  if (moec_w_fn_begin(m->w, "SinkAttention", "attention whose softmax has one more logit, the sink of the head", 5,
+                      names, formal)) {
     moec_w_scope(m->w, "%s", "");
     moec_wv y = sink_attention_body(m, a, formal);
     moec_w_fn_end(m->w, 1, &y);
@@ -43,7 +48,8 @@ static moec_wv attention(moec_llm *m, moec_wv x, const moec_gqa *a) {
   moec_wv q = moec_l_gqa_rotated(m, x, a, "q", a->heads), k = moec_l_gqa_rotated(m, x, a, "k", a->kv_heads);
   moec_wv v = moec_l_linear(m, x, "v_proj", m->hidden, a->kv_heads * a->head_dim, a->bias);
   moec_wv y = sink_attention(m, a, q, k, moec_l_heads(m, v, a->kv_heads, a->head_dim));
-  return moec_l_linear(m, moec_l_join_heads(m, y, a->heads * a->head_dim), "o_proj", a->heads * a->head_dim, m->hidden, a->out_bias);
+  return moec_l_linear(m, moec_l_join_heads(m, y, a->heads * a->head_dim), "o_proj", a->heads * a->head_dim, m->hidden,
+                       a->out_bias);
 }
 
 static moec_moe read_experts(moec_llm *m) {

@@ -2,6 +2,10 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -33,7 +37,8 @@ static moec_status *find_family(moec_config *c, const family **out) {
     }
     moec_buf_printf(&known, "%s%s", i ? ", " : "", families[i].type);
   }
-  moec_status *s = moec_error(MOEC_UNSUPPORTED, "config.json: model_type: expected one of %s, got \"%.60s\"", moec_buf_str(&known), type);
+  moec_status *s = moec_error(MOEC_UNSUPPORTED, "config.json: model_type: expected one of %s, got \"%.60s\"",
+                              moec_buf_str(&known), type);
   moec_buf_fini(&known);
   return s;
 }
@@ -53,7 +58,8 @@ static moec_status *init_dtype(moec_config *c, moec_dtype *out) {
 }
 
 /* Runs the family's function over |ck|; saves the model when |path| is given. */
-static moec_status *write_model(const family *f, moec_config *top, moec_config *c, moec_checkpoint *ck, const char *path, moec_buf *remarks) {
+static moec_status *write_model(const family *f, moec_config *top, moec_config *c, moec_checkpoint *ck,
+                                const char *path, moec_buf *remarks) {
   moec_writer *w = moec_writer_create();
   moec_llm m = {.w = w, .c = c, .ck = ck, .remarks = remarks, .arena = moec_writer_arena(w), .stored_root = "model"};
   if (c != top) m.tied = moec_cfg_bool_or(top, "tie_word_embeddings", false);
@@ -90,8 +96,25 @@ static moec_status *spare(const char *dir, const char *path) {
   return NULL;
 }
 
+/* Models in the checkpoint's folder may be replaced, its other files not. */
+static moec_status *spare(const char *dir, const char *path) {
+  char real[PATH_MAX];
+  const char *names[2] = {path, realpath(path, real)}, *end = strrchr(path, '.');
+  if (!names[1] || (end && strcmp(end, ".onnx") == 0)) return NULL;
+  for (int i = 0; i < 2; i++) {
+    char folder[PATH_MAX];
+    struct stat of_file, of_dir;
+    const char *slash = strrchr(names[i], '/');
+    snprintf(folder, sizeof folder, "%.*s.", slash ? (int)(slash - names[i]) + 1 : 0, names[i]);
+    if (stat(folder, &of_file) || stat(dir, &of_dir) || of_file.st_dev != of_dir.st_dev || of_file.st_ino != of_dir.st_ino) continue;
+    return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected another file than those of the checkpoint", path);
+  }
+  return NULL;
+}
+
 /* Two runs: the first tells which tensors there are, the second reads what was written for them. */
-static moec_status *write_fresh(const family *f, moec_config *top, moec_config *c, const moec_checkpoint_options *o, const char *path) {
+static moec_status *write_fresh(const family *f, moec_config *top, moec_config *c, const moec_checkpoint_options *o,
+                                const char *path) {
   moec_dtype dtype;
   moec_buf ignored = {0};
   MOEC_TRY(init_dtype(c, &dtype));
@@ -105,7 +128,8 @@ static moec_status *write_fresh(const family *f, moec_config *top, moec_config *
   return s;
 }
 
-static moec_status *import_config(const char *dir, const moec_checkpoint_options *o, moec_config *top, moec_arena *a, moec_buf *remarks) {
+static moec_status *import_config(const char *dir, const moec_checkpoint_options *o, moec_config *top, moec_arena *a,
+                                  moec_buf *remarks) {
   const family *f;
   moec_checkpoint *ck;
   MOEC_TRY(find_family(top, &f));
@@ -113,14 +137,18 @@ static moec_status *import_config(const char *dir, const moec_checkpoint_options
   MOEC_TRY(moec_cfg_end(top));
   if (!c) return moec_error(MOEC_INVALID_MODEL, "config.json: %s is missing", f->object);
   MOEC_TRY(spare(dir, o->output));
+  MOEC_TRY(spare(dir, o->output));
   if (o->init) {
+    MOEC_TRY(spare(dir, path));
     const char *path = init_path(a, o->output);
     MOEC_TRY(spare(dir, path));
     MOEC_TRY(write_fresh(f, top, c, o, path));
     MOEC_TRY(moec_checkpoint_open_file(path, &ck));
   } else {
     if (moec_cfg_has(top, "quantization_config"))
-      return moec_error(MOEC_UNSUPPORTED, "config.json: quantization_config: quantised weights are not supported; expected f32, bf16 or f16");
+      return moec_error(
+          MOEC_UNSUPPORTED,
+          "config.json: quantization_config: quantised weights are not supported; expected f32, bf16 or f16");
     MOEC_TRY(moec_checkpoint_open(dir, &ck));
   }
   moec_status *s = write_model(f, top, c, ck, o->output, remarks);

@@ -71,7 +71,8 @@ static moec_status *write_header(const moec_checkpoint *ck, moec_outfile *f) {
   moec_buf_putc(&b, '{');
   for (size_t i = 0; i < ck->n_plans; i++) {
     const moec_planned *p = &ck->plans[i];
-    moec_buf_printf(&b, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "", p->name, moec_dtype_get(ck->planned)->safetensors);
+    moec_buf_printf(&b, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "", p->name,
+                    moec_dtype_get(ck->planned)->safetensors);
     for (uint32_t k = 0; k < p->rank; k++) moec_buf_printf(&b, "%s%lld", k ? "," : "", (long long)p->dims[k]);
     moec_buf_printf(&b, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)(at + p->bytes));
     at += p->bytes;
@@ -85,7 +86,8 @@ static moec_status *write_header(const moec_checkpoint *ck, moec_outfile *f) {
   return s;
 }
 
-static moec_status *write_tensor(const moec_planned *p, moec_dtype t, moec_outfile *f, const moec_ck_fresh *o, void *chunk) {
+static moec_status *write_tensor(const moec_planned *p, moec_dtype t, moec_outfile *f, const moec_ck_fresh *o,
+                                 void *chunk) {
   uint64_t size = moec_dtype_get(t)->bytes, count = p->bytes / size;
   uint64_t seed = mix(moec_hash(o->seed ^ MOEC_HASH_SEED, p->name, strlen(p->name)));
   if (o->zeros && p->init == MOEC_CK_NORMAL) return moec_outfile_zeros(f, p->bytes);

@@ -24,18 +24,21 @@ void moec_l_stored_as(moec_llm *m, const char *last) {
   m->stored = moec_arena_printf(m->arena, "%.*s.%s", (int)(dot ? dot - m->stored : 0), m->stored, last);
 }
 
-bool moec_l_has(moec_llm *m, const char *name) { return moec_ck_has(m->ck, moec_arena_printf(m->arena, "%s.%s", m->stored, name)); }
+bool moec_l_has(moec_llm *m, const char *name) {
+  return moec_ck_has(m->ck, moec_arena_printf(m->arena, "%s.%s", m->stored, name));
+}
 
 /* |ones|: axes of size 1 that the initializer has in front of what is stored. */
-static moec_wv stored_weight(moec_llm *m, const char *name, const char *stored, moec_ck_init init, moec_dtype t, uint32_t rank,
-                             const int64_t *dims, uint32_t ones) {
+static moec_wv stored_weight(moec_llm *m, const char *name, const char *stored, moec_ck_init init, moec_dtype t,
+                             uint32_t rank, const int64_t *dims, uint32_t ones) {
   moec_ck_tensor found;
   const char *path = moec_arena_printf(m->arena, "%s.%s", m->stored, stored ? stored : name);
   if (moec_w_failed(m->w)) return (moec_wv){0};
   moec_status *s = moec_ck_find(m->ck, path, init, rank - ones, dims + ones, &found);
   moec_w_fail(m->w, s);
   if (s) return (moec_wv){0};
-  moec_wv v = moec_w_external(m->w, moec_arena_printf(m->arena, "%s.%s", m->at, name), found.dtype, rank, dims, found.file, found.offset);
+  moec_wv v = moec_w_external(m->w, moec_arena_printf(m->arena, "%s.%s", m->at, name), found.dtype, rank, dims,
+                              found.file, found.offset);
   return moec_l_cast(m, v, found.dtype, t);
 }
 
@@ -80,7 +83,8 @@ moec_wv moec_l_silu(moec_llm *m, moec_wv x) { return W(m->w, "Mul", x, W(m->w, "
 /* Weights stay [out, in], as they are stored. */
 moec_wv moec_l_linear(moec_llm *m, moec_wv x, const char *name, int64_t in, int64_t out, bool bias) {
   const int64_t dims[2] = {out, in};
-  moec_wv weight = moec_l_weight(m, moec_arena_printf(m->arena, "%s.weight", name), NULL, MOEC_CK_NORMAL, m->dtype, 2, dims);
+  moec_wv weight =
+      moec_l_weight(m, moec_arena_printf(m->arena, "%s.weight", name), NULL, MOEC_CK_NORMAL, m->dtype, 2, dims);
   moec_wv y = W(m->w, "MatMul", x, WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 2, 1, 0)), weight));
   if (!bias) return y;
   return moec_l_add(m, y, moec_l_vector(m, moec_arena_printf(m->arena, "%s.bias", name), MOEC_CK_ZEROS, m->dtype, out));
@@ -89,10 +93,12 @@ moec_wv moec_l_linear(moec_llm *m, moec_wv x, const char *name, int64_t in, int6
 /* A centred scale is 1 + weight, added and multiplied in f32. */
 moec_wv moec_l_norm_eps(moec_llm *m, moec_wv x, const char *name, int64_t n, double eps, bool centred) {
   moec_dtype t = centred ? MOEC_F32 : m->dtype;
-  moec_wv scale = moec_l_vector(m, moec_arena_printf(m->arena, "%s.weight", name), centred ? MOEC_CK_ZEROS : MOEC_CK_ONES, t, n);
+  moec_wv scale =
+      moec_l_vector(m, moec_arena_printf(m->arena, "%s.weight", name), centred ? MOEC_CK_ZEROS : MOEC_CK_ONES, t, n);
   if (centred) scale = moec_l_add(m, scale, moec_w_float(m->w, t, 1));
   x = moec_l_cast(m, x, m->dtype, t);
-  x = WA(m->w, "RMSNormalization", W_ATTRS(W_INT("axis", -1), W_FLOAT("epsilon", eps), W_INT("stash_type", 1)), x, scale);
+  x = WA(m->w, "RMSNormalization", W_ATTRS(W_INT("axis", -1), W_FLOAT("epsilon", eps), W_INT("stash_type", 1)), x,
+         scale);
   return moec_l_cast(m, x, t, m->dtype);
 }
 
@@ -120,13 +126,16 @@ bool moec_l_layer_is(moec_llm *m, const char *key, int64_t i, const char *name, 
   size_t n = moec_cfg_list(m->c, key);
   if (n == 0) return dflt;
   if (n < (size_t)m->n_layers) {
-    moec_cfg_fail(m->c, BAD("config.json: %s: expected one entry for each of %lld layers, got %zu", key, (long long)m->n_layers, n));
+    moec_cfg_fail(m->c, BAD("config.json: %s: expected one entry for each of %lld layers, got %zu", key,
+                            (long long)m->n_layers, n));
     return dflt;
   }
   const char *kind = moec_cfg_list_str(m->c, key, (size_t)i);
   for (; *known; known++)
     if (strcmp(kind, *known) == 0) return strcmp(kind, name) == 0;
-  moec_cfg_fail(m->c, moec_error(MOEC_UNSUPPORTED, "config.json: %s: layer %lld is a \"%s\", which this model does not have", key, (long long)i, kind));
+  moec_cfg_fail(
+      m->c, moec_error(MOEC_UNSUPPORTED, "config.json: %s: layer %lld is a \"%s\", which this model does not have", key,
+                       (long long)i, kind));
   return dflt;
 }
 
@@ -134,15 +143,19 @@ bool moec_l_layer_is(moec_llm *m, const char *key, int64_t i, const char *name, 
 
 /* Keys of every model that change nothing in a forward pass over whole sequences. */
 static const char no_effect[] =
-    "architectures transformers_version bos_token_id eos_token_id pad_token_id use_cache torch_dtype dtype initializer_range "
-    "max_position_embeddings output_router_logits router_aux_loss_coef model_type _name_or_path auto_map pretraining_tp "
-    "return_dict output_attentions output_hidden_states sep_token_id cache_implementation _attn_implementation attn_implementation "
+    "architectures transformers_version bos_token_id eos_token_id pad_token_id use_cache torch_dtype dtype "
+    "initializer_range "
+    "max_position_embeddings output_router_logits router_aux_loss_coef model_type _name_or_path auto_map "
+    "pretraining_tp "
+    "return_dict output_attentions output_hidden_states sep_token_id cache_implementation _attn_implementation "
+    "attn_implementation "
     "aux_loss_alpha seq_aux ep_size router_z_loss_coef max_window_layers num_nextn_predict_layers id2label label2id "
     "chunk_size_feed_forward is_encoder_decoder problem_type unk_token_id image_token_id quantization_config";
 
 /* Factors of training: they are no part of a forward pass, but nobody should think they are there. */
 static void note_training_only(moec_llm *m) {
-  static const char *const keys[] = {"attention_dropout", "router_jitter_noise", "hidden_dropout", "resid_pdrop", "embd_pdrop"};
+  static const char *const keys[] = {"attention_dropout", "router_jitter_noise", "hidden_dropout", "resid_pdrop",
+                                     "embd_pdrop"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     double v = moec_cfg_num_or(m->c, keys[i], 0);
     if (v != 0) moec_buf_printf(m->remarks, "config.json: %s = %g acts in training only and is left out\n", keys[i], v);
@@ -185,7 +198,8 @@ moec_wv moec_l_embed(moec_llm *m) {
   const int64_t dims[2] = {m->vocab, m->hidden};
   moec_ck_tensor found = {0};
   if (!moec_w_failed(m->w))
-    moec_w_fail(m->w, moec_ck_find(m->ck, moec_arena_printf(m->arena, "%s.embed_tokens.weight", m->stored_root), MOEC_CK_NORMAL, 2, dims, &found));
+    moec_w_fail(m->w, moec_ck_find(m->ck, moec_arena_printf(m->arena, "%s.embed_tokens.weight", m->stored_root),
+                                   MOEC_CK_NORMAL, 2, dims, &found));
   m->dtype = found.dtype ? found.dtype : MOEC_F32;
   m->pad = padding_mask(m);
   moec_wv table = moec_l_weight(m, "embed_tokens.weight", NULL, MOEC_CK_NORMAL, m->dtype, 2, dims);
@@ -210,8 +224,10 @@ void moec_l_logits(moec_llm *m, moec_wv x) {
 /* ---- attention ---------------------------------------------------------------------------------- */
 
 moec_wv moec_l_rotate(moec_llm *m, const moec_rope *r, moec_wv x, int64_t heads) {
-  return WA(m->w, "RotaryEmbedding",
-            W_ATTRS(W_INT("interleaved", r->interleaved), W_INT("rotary_embedding_dim", r->dim), W_INT("num_heads", heads)), x, r->cos, r->sin);
+  return WA(
+      m->w, "RotaryEmbedding",
+      W_ATTRS(W_INT("interleaved", r->interleaved), W_INT("rotary_embedding_dim", r->dim), W_INT("num_heads", heads)),
+      x, r->cos, r->sin);
 }
 
 moec_wv moec_l_causal(moec_llm *m, int64_t window) {

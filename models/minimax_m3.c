@@ -25,8 +25,9 @@ static moec_wv block_scores(moec_llm *m, const minimax *s, moec_wv scores, moec_
   moec_wv missing = W(w, "Unsqueeze", W(w, "Sub", W(w, "Mul", blocks, block), seq), W_I64(w, 1, 0));
   moec_wv pads = WA(w, "Concat", W_ATTRS(W_INT("axis", 0)), W_I64(w, 7, 0, 0, 0, 0, 0, 0, 0), missing);
   scores = W(w, "Pad", scores, pads, low);
-  moec_wv shape = WA(w, "Concat", W_ATTRS(W_INT("axis", 0)), WA(w, "Shape", W_ATTRS(W_INT("start", 0), W_INT("end", 3)), scores),
-                     W(w, "Unsqueeze", blocks, W_I64(w, 1, 0)), W_I64(w, 1, s->block));
+  moec_wv shape =
+      WA(w, "Concat", W_ATTRS(W_INT("axis", 0)), WA(w, "Shape", W_ATTRS(W_INT("start", 0), W_INT("end", 3)), scores),
+         W(w, "Unsqueeze", blocks, W_I64(w, 1, 0)), W_I64(w, 1, s->block));
   return WA(w, "ReduceMax", W_ATTRS(W_INT("keepdims", 0)), W(w, "Reshape", scores, shape), end);
 }
 
@@ -43,7 +44,8 @@ static moec_wv choose_body(moec_llm *m, const minimax *s, const moec_wv *in) {
   moec_wv q = moec_l_cast(m, in[0], m->dtype, MOEC_F32), k = moec_l_cast(m, in[1], m->dtype, MOEC_F32);
   moec_wv scores = W(w, "MatMul", q, WA(w, "Transpose", W_ATTRS(W_INTS("perm", 4, 0, 1, 3, 2)), k));
   moec_wv seq = W(w, "Squeeze", WA(w, "Shape", W_ATTRS(W_INT("start", 2), W_INT("end", 3)), in[0]));
-  moec_wv low = moec_w_float(w, MOEC_F32, -INFINITY), key = range(m, seq), query = W(w, "Unsqueeze", key, W_I64(w, 1, 1));
+  moec_wv low = moec_w_float(w, MOEC_F32, -INFINITY), key = range(m, seq),
+          query = W(w, "Unsqueeze", key, W_I64(w, 1, 1));
   moec_wv blocks = W(w, "Div", W(w, "Add", seq, moec_w_int(w, s->block - 1)), moec_w_int(w, s->block));
   scores = W(w, "Where", W(w, "LessOrEqual", key, query), scores, low);
   scores = block_scores(m, s, scores, seq, blocks);
@@ -64,11 +66,15 @@ static moec_wv sparse_mask(moec_llm *m, moec_wv x, const minimax *s) {
   const char *at = m->at;
   for (int i = 0; i < 2; i++) {
     int64_t heads = i ? 1 : s->index_heads;
-    moec_wv y = moec_l_linear(m, x, moec_arena_printf(m->arena, "indexer.%s_proj", names[i]), m->hidden, heads * s->index_dim, false);
-    y = moec_l_norm(m, L_RESHAPE(m, y, 4, 0, 0, heads, s->index_dim), moec_arena_printf(m->arena, "indexer.%s_norm", names[i]), s->index_dim);
-    in[i] = moec_l_rotate(m, &s->attention.rope, WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 4, 0, 2, 1, 3)), y), heads);
+    moec_wv y = moec_l_linear(m, x, moec_arena_printf(m->arena, "indexer.%s_proj", names[i]), m->hidden,
+                              heads * s->index_dim, false);
+    y = moec_l_norm(m, L_RESHAPE(m, y, 4, 0, 0, heads, s->index_dim),
+                    moec_arena_printf(m->arena, "indexer.%s_norm", names[i]), s->index_dim);
+    in[i] =
+        moec_l_rotate(m, &s->attention.rope, WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 4, 0, 2, 1, 3)), y), heads);
   }
-  if (moec_w_fn_begin(m->w, "ChooseBlocks", "which keys a query sees: blocks with the best scores, and those nearby", 2, names, formal)) {
+  if (moec_w_fn_begin(m->w, "ChooseBlocks", "which keys a query sees: blocks with the best scores, and those nearby", 2,
+                      names, formal)) {
     moec_w_scope(m->w, "%s", "");
     moec_wv y = choose_body(m, s, formal);
     moec_w_fn_end(m->w, 1, &y);
@@ -88,9 +94,11 @@ static moec_wv attention(moec_llm *m, moec_wv x, const minimax *s, bool sparse) 
   if (!sparse) return moec_l_gqa(m, x, a);
   moec_wv mask = sparse_mask(m, x, s);
   moec_wv q = moec_l_gqa_rotated(m, x, a, "q", a->heads), k = moec_l_gqa_rotated(m, x, a, "k", a->kv_heads);
-  moec_wv v = moec_l_heads(m, moec_l_linear(m, x, "v_proj", m->hidden, a->kv_heads * a->head_dim, false), a->kv_heads, a->head_dim);
+  moec_wv v = moec_l_heads(m, moec_l_linear(m, x, "v_proj", m->hidden, a->kv_heads * a->head_dim, false), a->kv_heads,
+                           a->head_dim);
   moec_wv y = moec_l_masked_attention(m, q, k, v, 1 / sqrt((double)a->head_dim), mask);
-  return moec_l_linear(m, moec_l_join_heads(m, y, a->heads * a->head_dim), "o_proj", a->heads * a->head_dim, m->hidden, false);
+  return moec_l_linear(m, moec_l_join_heads(m, y, a->heads * a->head_dim), "o_proj", a->heads * a->head_dim, m->hidden,
+                       false);
 }
 
 /* down(swiglu(gate, up)); gate and up may be stored as one. */
@@ -122,8 +130,11 @@ static void read_indexer(moec_llm *m, minimax *s) {
   s->index_dim = moec_cfg_int_or(m->c, "index_head_dim", s->attention.head_dim);
   s->local = moec_cfg_int_or(m->c, "index_local_blocks", 1);
   s->kept = moec_cfg_int_or(m->c, "index_topk_blocks", 16);
-  if (s->block < 1 || s->index_heads < 1 || s->kept < 1 || s->attention.heads % s->index_heads || s->index_dim < s->attention.head_dim / 2)
-    moec_cfg_fail(m->c, moec_error(MOEC_INVALID_MODEL, "config.json: index_block_size, index_n_heads, index_topk_blocks: expected at least 1, and index_n_heads to divide the %lld attention heads",
+  if (s->block < 1 || s->index_heads < 1 || s->kept < 1 || s->attention.heads % s->index_heads ||
+      s->index_dim < s->attention.head_dim / 2)
+    moec_cfg_fail(m->c, moec_error(MOEC_INVALID_MODEL,
+                                   "config.json: index_block_size, index_n_heads, index_topk_blocks: expected at least "
+                                   "1, and index_n_heads to divide the %lld attention heads",
                                    (long long)s->attention.heads));
   if (s->index_heads < 1) s->index_heads = 1;
 }
@@ -156,7 +167,8 @@ static minimax read_config(moec_llm *m) {
 }
 
 void moec_model_minimax_m3(moec_llm *m) {
-  static const char *const mlps[] = {"dense", "sparse", NULL}, *const attentions[] = {"full_attention", "minimax_m3_sparse", NULL};
+  static const char *const mlps[] = {"dense", "sparse", NULL}, *const attentions[] = {"full_attention",
+                                                                                      "minimax_m3_sparse", NULL};
   m->centred = true;
   moec_l_begin(m);
   minimax s = read_config(m);
@@ -164,7 +176,8 @@ void moec_model_minimax_m3(moec_llm *m) {
   moec_l_rope_tables(m, s.attention.head_dim, &s.attention.rope);
   int64_t rotary = moec_cfg_int_or(m->c, "rotary_dim", s.attention.rope.dim);
   if (rotary != s.attention.rope.dim)
-    moec_cfg_fail(m->c, moec_error(MOEC_INVALID_MODEL, "config.json: rotary_dim: expected %lld, as partial_rotary_factor says, got %lld",
+    moec_cfg_fail(m->c, moec_error(MOEC_INVALID_MODEL,
+                                   "config.json: rotary_dim: expected %lld, as partial_rotary_factor says, got %lld",
                                    (long long)s.attention.rope.dim, (long long)rotary));
   for (int64_t i = 0; i < m->n_layers; i++) {
     bool sparse = moec_l_layer_is(m, "layer_types", i, "minimax_m3_sparse", attentions, i >= 3);

@@ -22,7 +22,9 @@ moec_mla moec_l_mla_sizes(moec_llm *m) {
   moec_cfg_ignore(m->c, "head_dim qk_head_dim");
   int64_t kv = moec_cfg_int_or(m->c, "num_key_value_heads", a.heads);
   if (kv != a.heads)
-    moec_cfg_fail(m->c, moec_error(MOEC_UNSUPPORTED, "config.json: num_key_value_heads: expected the %lld attention heads, got %lld", (long long)a.heads, (long long)kv));
+    moec_cfg_fail(m->c, moec_error(MOEC_UNSUPPORTED,
+                                   "config.json: num_key_value_heads: expected the %lld attention heads, got %lld",
+                                   (long long)a.heads, (long long)kv));
   return a;
 }
 
@@ -49,7 +51,8 @@ static moec_wv queries(moec_llm *m, moec_wv x, const moec_mla *a) {
 
 moec_wv moec_l_mla(moec_llm *m, moec_wv x, const moec_mla *a) {
   moec_wv latent[2], kv[2], q = queries(m, x, a);
-  split(m, moec_l_linear(m, x, "kv_a_proj_with_mqa", m->hidden, a->kv_rank + a->rotary, a->bias), a->kv_rank, a->rotary, latent);
+  split(m, moec_l_linear(m, x, "kv_a_proj_with_mqa", m->hidden, a->kv_rank + a->rotary, a->bias), a->kv_rank, a->rotary,
+        latent);
   moec_wv rotated = moec_l_rotate(m, &a->rope, moec_l_heads(m, latent[1], 1, a->rotary), 1);
   rotated = W(m->w, "Expand", rotated, W_I64(m->w, 4, 1, a->heads, 1, 1));
   moec_wv y = moec_l_norm_eps(m, latent[0], "kv_a_layernorm", a->kv_rank, latent_eps, false);

@@ -21,6 +21,7 @@ typedef struct moec_checkpoint_options {
 /* Reads |dir|/config.json and the safetensors files there, and writes a model whose external data are those files
  * (by plain name: the model wants to lie in |dir|, or to be compiled with --weights |dir|). Lines about what was
  * left out are appended to |remarks|. Symlinks in |dir| are followed. */
-moec_status *moec_import_checkpoint(const char *dir, const moec_checkpoint_options *options, moec_buf *remarks) MOEC_MUST_USE;
+moec_status *moec_import_checkpoint(const char *dir, const moec_checkpoint_options *options,
+                                    moec_buf *remarks) MOEC_MUST_USE;
 
 #endif

@@ -50,7 +50,8 @@ static moec_wv activation(const body *b, moec_wv h) {
 
 static void top_k(const body *b, moec_wv x, int64_t k, moec_wv out[2]) {
   moec_wv in[2] = {x, W_I64(b->w, 1, k)};
-  moec_w_node(b->w, "", "TopK", W_ATTRS(W_INT("axis", -1), W_INT("largest", 1), W_INT("sorted", 1)), 2, in, 2, out, NULL);
+  moec_w_node(b->w, "", "TopK", W_ATTRS(W_INT("axis", -1), W_INT("largest", 1), W_INT("sorted", 1)), 2, in, 2, out,
+              NULL);
 }
 
 static moec_wv sum_last(const body *b, moec_wv x, bool keep) {
@@ -70,7 +71,8 @@ static moec_wv best_groups(const body *b, moec_wv choice) {
   top_k(b, score, s->groups_kept, top);
   moec_wv zero = moec_w_float(b->w, MOEC_F32, 0), one = moec_w_float(b->w, MOEC_F32, 1);
   moec_wv none = W(b->w, "Expand", zero, W(b->w, "Shape", score));
-  moec_wv kept = WA(b->w, "ScatterElements", W_ATTRS(W_INT("axis", 1)), none, top[1], W(b->w, "Expand", one, W(b->w, "Shape", top[1])));
+  moec_wv kept = WA(b->w, "ScatterElements", W_ATTRS(W_INT("axis", 1)), none, top[1],
+                    W(b->w, "Expand", one, W(b->w, "Shape", top[1])));
   return W(b->w, "Unsqueeze", moec_l_cast(b->m, kept, MOEC_F32, MOEC_BOOL), W_I64(b->w, 1, -1));
 }
 
@@ -137,14 +139,16 @@ static moec_wv write_body(const body *b) {
   rows = activation(b, product(b, rows, expert, GATE_UP, GATE_UP_BIAS));
   rows = product(b, rows, expert, DOWN, DOWN_BIAS);
   rows = moec_l_mul(m, rows, L_RESHAPE(m, weights, 2, -1, 1));
-  moec_wv sum = WA(b->w, "ReduceSum", W_ATTRS(W_INT("keepdims", 0)), L_RESHAPE(m, rows, 3, -1, k, m->hidden), W_I64(b->w, 1, 1));
+  moec_wv sum =
+      WA(b->w, "ReduceSum", W_ATTRS(W_INT("keepdims", 0)), L_RESHAPE(m, rows, 3, -1, k, m->hidden), W_I64(b->w, 1, 1));
   return W(b->w, "Reshape", sum, W(b->w, "Shape", b->in[X]));
 }
 
 /* ---- weights ----------------------------------------------------------------------------------- */
 
 /* One tensor an expert, [1, out, in] each, joined along axis 0 (or, with two names, first along 1). */
-static moec_wv stack(moec_llm *m, const moec_moe *s, const char *name, const char *const *parts, int n_parts, int64_t out, int64_t in) {
+static moec_wv stack(moec_llm *m, const moec_moe *s, const char *name, const char *const *parts, int n_parts,
+                     int64_t out, int64_t in) {
   const int64_t dims[2] = {out, in};
   moec_wv *v = MOEC_NEW_ARRAY(m->arena, moec_wv, (size_t)s->experts), part[2], y;
   moec_w_scope(m->w, "%s", m->at);
@@ -175,16 +179,22 @@ static void expert_weights(moec_llm *m, const moec_moe *s, moec_wv *in) {
     in[DOWN] = moec_l_weight(m, "experts.down_proj", NULL, MOEC_CK_NORMAL, m->dtype, 3, down);
   }
   if (!s->bias) return;
-  in[GATE_UP_BIAS] = moec_l_weight(m, "experts.gate_up_proj_bias", NULL, MOEC_CK_ZEROS, m->dtype, 2, (int64_t[]){s->experts, 2 * s->inner});
-  in[DOWN_BIAS] = moec_l_weight(m, "experts.down_proj_bias", NULL, MOEC_CK_ZEROS, m->dtype, 2, (int64_t[]){s->experts, m->hidden});
+  in[GATE_UP_BIAS] = moec_l_weight(m, "experts.gate_up_proj_bias", NULL, MOEC_CK_ZEROS, m->dtype, 2,
+                                   (int64_t[]){s->experts, 2 * s->inner});
+  in[DOWN_BIAS] =
+      moec_l_weight(m, "experts.down_proj_bias", NULL, MOEC_CK_ZEROS, m->dtype, 2, (int64_t[]){s->experts, m->hidden});
 }
 
 static moec_status *check(const moec_moe *s) {
   if (s->k > s->experts)
-    return moec_error(MOEC_INVALID_MODEL, "config.json: num_experts_per_tok: expected at most the %lld experts, got %lld", (long long)s->experts, (long long)s->k);
-  if (s->groups && (s->experts % s->groups || s->groups_kept > s->groups || s->groups_kept < 1 || s->k > s->experts / s->groups * s->groups_kept ||
+    return moec_error(MOEC_INVALID_MODEL,
+                      "config.json: num_experts_per_tok: expected at most the %lld experts, got %lld",
+                      (long long)s->experts, (long long)s->k);
+  if (s->groups && (s->experts % s->groups || s->groups_kept > s->groups || s->groups_kept < 1 ||
+                    s->k > s->experts / s->groups * s->groups_kept ||
                     (s->group_score == MOEC_GROUP_BY_TOP2 && s->experts / s->groups < 2)))
-    return moec_error(MOEC_INVALID_MODEL, "config.json: n_group, topk_group: %lld of %lld groups cannot give %lld of %lld experts",
+    return moec_error(MOEC_INVALID_MODEL,
+                      "config.json: n_group, topk_group: %lld of %lld groups cannot give %lld of %lld experts",
                       (long long)s->groups_kept, (long long)s->groups, (long long)s->k, (long long)s->experts);
   return NULL;
 }
@@ -198,14 +208,16 @@ moec_wv moec_l_moe(moec_llm *m, moec_wv x, const moec_moe *s) {
   moec_w_fail(m->w, check(s));
   given[ROUTER] = moec_l_weight(m, s->gate, NULL, MOEC_CK_NORMAL, s->wide_router ? MOEC_F32 : m->dtype, 2, router);
   if (s->bias) given[ROUTER_BIAS] = moec_l_vector(m, s->router_bias, MOEC_CK_ZEROS, m->dtype, s->experts);
-  if (s->choice_bias) given[CHOICE_BIAS] = moec_l_vector(m, "gate.e_score_correction_bias", MOEC_CK_ZEROS, MOEC_F32, s->experts);
+  if (s->choice_bias)
+    given[CHOICE_BIAS] = moec_l_vector(m, "gate.e_score_correction_bias", MOEC_CK_ZEROS, MOEC_F32, s->experts);
   if (s->choice_bias) moec_l_untrained(m, "gate.e_score_correction_bias");
   expert_weights(m, s, given);
   for (int i = 0; i < N_OPERANDS; i++)
     if (given[i].name) names[n] = operand_names[i], in[n++] = given[i];
   moec_wv formal[N_OPERANDS];
   const char *scope = m->at;
-  if (moec_w_fn_begin(m->w, "MoE", "a mixture-of-experts layer: router, top k, experts, weighted sum", n, names, formal)) {
+  if (moec_w_fn_begin(m->w, "MoE", "a mixture-of-experts layer: router, top k, experts, weighted sum", n, names,
+                      formal)) {
     moec_w_scope(m->w, "%s", "");
     for (uint32_t i = 0, k = 0; i < N_OPERANDS; i++)
       if (given[i].name) b.in[i] = formal[k++];

@@ -19,7 +19,9 @@ static moec_wv short_conv(moec_llm *m, const qwen *s, moec_wv x, int64_t width) 
   const int64_t dims[3] = {width, 1, s->taps};
   moec_wv weight = moec_l_weight(m, "conv1d.weight", NULL, MOEC_CK_NORMAL, m->dtype, 3, dims);
   x = WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 3, 0, 2, 1)), x);
-  x = WA(m->w, "Conv", W_ATTRS(W_INT("group", width), W_INTS("kernel_shape", 1, s->taps), W_INTS("pads", 2, s->taps - 1, 0)), x, weight);
+  x = WA(m->w, "Conv",
+         W_ATTRS(W_INT("group", width), W_INTS("kernel_shape", 1, s->taps), W_INTS("pads", 2, s->taps - 1, 0)), x,
+         weight);
   return WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 3, 0, 2, 1)), moec_l_silu(m, x));
 }
 
@@ -44,14 +46,16 @@ static moec_wv linear_attention(moec_llm *m, moec_wv x, const qwen *s) {
   const moec_wattr *swap = W_ATTRS(W_INTS("perm", 3, 0, 2, 1)), *back = W_ATTRS(W_INTS("perm", 4, 0, 2, 1, 3));
   moec_wv part[3], real = moec_l_cast(m, m->visible, MOEC_BOOL, m->dtype);
   x = moec_l_mul(m, x, W(m->w, "Unsqueeze", real, W_I64(m->w, 1, 2)));
-  moec_wv both = short_conv(m, s, moec_l_linear(m, x, "in_proj_qkv", m->hidden, 2 * keys + values, false), 2 * keys + values);
+  moec_wv both =
+      short_conv(m, s, moec_l_linear(m, x, "in_proj_qkv", m->hidden, 2 * keys + values, false), 2 * keys + values);
   moec_wv split[2] = {both, W_I64(m->w, 3, keys, keys, values)};
   moec_w_node(m->w, "", "Split", W_ATTRS(W_INT("axis", -1)), 2, split, 3, part, NULL);
   moec_wv gate = moec_l_linear(m, x, "in_proj_z", m->hidden, values, false);
-  moec_wv beta = moec_l_cast(m, W(m->w, "Sigmoid", moec_l_linear(m, x, "in_proj_b", m->hidden, s->v_heads, false)), m->dtype, MOEC_F32);
+  moec_wv beta = moec_l_cast(m, W(m->w, "Sigmoid", moec_l_linear(m, x, "in_proj_b", m->hidden, s->v_heads, false)),
+                             m->dtype, MOEC_F32);
   moec_wv v = moec_l_cast(m, moec_l_heads(m, part[2], s->v_heads, s->v_dim), m->dtype, MOEC_F32);
-  moec_wv in[5] = {shared_heads(m, s, part[0]), shared_heads(m, s, part[1]), v, WA(m->w, "Transpose", swap, decay(m, s, x)),
-                   WA(m->w, "Transpose", swap, beta)};
+  moec_wv in[5] = {shared_heads(m, s, part[0]), shared_heads(m, s, part[1]), v,
+                   WA(m->w, "Transpose", swap, decay(m, s, x)), WA(m->w, "Transpose", swap, beta)};
   moec_wv y = WA(m->w, "Transpose", back, moec_l_gated_delta(m, in, s->k_dim, s->v_dim));
   y = moec_l_norm_eps(m, moec_l_cast(m, y, MOEC_F32, m->dtype), "norm", s->v_dim, m->eps, false);
   y = moec_l_mul(m, y, moec_l_silu(m, L_RESHAPE(m, gate, 4, 0, 0, s->v_heads, s->v_dim)));
@@ -65,10 +69,12 @@ static moec_wv full_attention(moec_llm *m, moec_wv x, const moec_gqa *a) {
   moec_wv part[2], both = moec_l_linear(m, x, "q_proj", m->hidden, 2 * a->heads * a->head_dim, a->bias);
   both = L_RESHAPE(m, both, 4, 0, 0, a->heads, 2 * a->head_dim);
   moec_w_node(m->w, "", "Split", W_ATTRS(W_INT("axis", -1), W_INT("num_outputs", 2)), 1, &both, 2, part, NULL);
-  moec_wv q = WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 4, 0, 2, 1, 3)), moec_l_norm(m, part[0], "q_norm", a->head_dim));
+  moec_wv q =
+      WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 4, 0, 2, 1, 3)), moec_l_norm(m, part[0], "q_norm", a->head_dim));
   q = moec_l_rotate(m, &a->rope, q, a->heads);
   moec_wv k = moec_l_gqa_rotated(m, x, a, "k", a->kv_heads);
-  moec_wv v = moec_l_heads(m, moec_l_linear(m, x, "v_proj", m->hidden, a->kv_heads * a->head_dim, a->bias), a->kv_heads, a->head_dim);
+  moec_wv v = moec_l_heads(m, moec_l_linear(m, x, "v_proj", m->hidden, a->kv_heads * a->head_dim, a->bias), a->kv_heads,
+                           a->head_dim);
   int64_t width = a->heads * a->head_dim;
   moec_wv y = moec_l_join_heads(m, moec_l_attention(m, q, k, v, 1 / sqrt((double)a->head_dim), 0), width);
   y = moec_l_mul(m, y, W(m->w, "Sigmoid", L_RESHAPE(m, part[1], 3, 0, 0, width)));
@@ -96,8 +102,11 @@ static qwen read_config(moec_llm *m) {
   s.v_dim = moec_cfg_int(m->c, "linear_value_head_dim");
   s.taps = moec_cfg_int(m->c, "linear_conv_kernel_dim");
   if (s.v_heads % s.k_heads)
-    moec_cfg_fail(m->c, moec_error(MOEC_INVALID_MODEL, "config.json: linear_num_value_heads: expected a multiple of linear_num_key_heads (%lld), got %lld",
-                                   (long long)s.k_heads, (long long)s.v_heads));
+    moec_cfg_fail(
+        m->c,
+        moec_error(MOEC_INVALID_MODEL,
+                   "config.json: linear_num_value_heads: expected a multiple of linear_num_key_heads (%lld), got %lld",
+                   (long long)s.k_heads, (long long)s.v_heads));
   s.moe = (moec_moe){.experts = moec_cfg_int(m->c, "num_experts|num_local_experts"),
                      .k = moec_cfg_int(m->c, "num_experts_per_tok"),
                      .inner = moec_cfg_int(m->c, "moe_intermediate_size"),
@@ -118,7 +127,8 @@ void moec_model_qwen3_5_moe(moec_llm *m) {
   moec_wv x = moec_l_embed(m);
   moec_l_rope_tables(m, s.attention.head_dim, &s.attention.rope);
   for (int64_t i = 0; i < m->n_layers; i++) {
-    bool linear = moec_l_layer_is(m, "layer_types", i, "linear_attention", known, interval == 0 || (i + 1) % interval != 0);
+    bool linear =
+        moec_l_layer_is(m, "layer_types", i, "linear_attention", known, interval == 0 || (i + 1) % interval != 0);
     moec_l_at(m, "layers.%lld", (long long)i);
     moec_wv h = moec_l_norm(m, x, "input_layernorm", m->hidden);
     moec_l_at(m, linear ? "layers.%lld.linear_attn" : "layers.%lld.self_attn", (long long)i);

@@ -10,7 +10,8 @@
 
 typedef struct rope_keys {
   moec_llm *m;
-  moec_config *c;    /* where a scaled rope has its parameters: rope_parameters, or rope_scaling before v5; may be NULL */
+  /* where a scaled rope has its parameters: rope_parameters, or rope_scaling before v5; may be NULL */
+  moec_config *c;
   double base;
   int64_t dim;
   double factor;     /* of cos and sin */
@@ -49,7 +50,8 @@ static void rope_yarn(rope_keys *k, double *freq) {
   if (context == 0) context = longest;
   double factor = moec_cfg_has(k->c, "factor") ? moec_cfg_num(k->c, "factor") : longest / context;
   double mscale = moec_cfg_num_or(k->c, "mscale", 0), all = moec_cfg_num_or(k->c, "mscale_all_dim", 0);
-  double dflt = mscale != 0 && all != 0 ? yarn_mscale(factor, mscale) / yarn_mscale(factor, all) : yarn_mscale(factor, 1);
+  double dflt =
+      mscale != 0 && all != 0 ? yarn_mscale(factor, mscale) / yarn_mscale(factor, all) : yarn_mscale(factor, 1);
   k->factor = moec_cfg_num_or(k->c, "attention_factor", dflt);
   k->mscale_all = all != 0 ? yarn_mscale(factor, all) : 1;
   double low = yarn_dim(k, moec_cfg_num_or(k->c, "beta_fast", 32), context);
@@ -66,12 +68,14 @@ static void rope_yarn(rope_keys *k, double *freq) {
 static const struct {
   const char *name;
   rope_fn fn;
-} rope_types[] = {{"default", rope_default}, {"linear", rope_linear}, {"llama3", rope_llama3}, {"yarn", rope_yarn}, {"mrope", rope_default}};
+} rope_types[] = {{"default", rope_default}, {"linear", rope_linear}, {"llama3", rope_llama3}, {"yarn", rope_yarn},
+    {"mrope", rope_default}};
 
 /* rope_parameters (v5) says all; before that rope_theta stood beside rope_scaling {type | rope_type, ...}. */
 static rope_fn read_keys(rope_keys *k, int64_t head_dim) {
   moec_config *top = k->m->c;
-  k->c = moec_cfg_has(top, "rope_parameters") ? moec_cfg_sub(top, "rope_parameters") : moec_cfg_sub(top, "rope_scaling");
+  k->c =
+      moec_cfg_has(top, "rope_parameters") ? moec_cfg_sub(top, "rope_parameters") : moec_cfg_sub(top, "rope_scaling");
   double theta = moec_cfg_num_or(top, "rope_theta", 10000), part = moec_cfg_num_or(top, "partial_rotary_factor", 1);
   const char *type = k->c ? moec_cfg_str_or(k->c, "rope_type|type", "default") : "default";
   k->base = k->c ? moec_cfg_num_or(k->c, "rope_theta", theta) : theta;
@@ -80,11 +84,15 @@ static rope_fn read_keys(rope_keys *k, int64_t head_dim) {
   k->dim = (int64_t)((double)head_dim * part);
   k->factor = k->mscale_all = 1;
   if (part <= 0 || part > 1 || k->dim < 2 || k->dim % 2 || !(k->base > 0))
-    moec_cfg_fail(top, moec_error(MOEC_UNSUPPORTED, "config.json: rope: expected a positive rope_theta and an even part of the %lld features of a head, got rope_theta %g and partial_rotary_factor %g",
+    moec_cfg_fail(top, moec_error(MOEC_UNSUPPORTED,
+                                  "config.json: rope: expected a positive rope_theta and an even part of the %lld "
+                                  "features of a head, got rope_theta %g and partial_rotary_factor %g",
                                   (long long)head_dim, k->base, part));
   for (size_t i = 0; i < sizeof rope_types / sizeof *rope_types; i++)
     if (strcmp(type, rope_types[i].name) == 0) return rope_types[i].fn;
-  moec_cfg_fail(top, moec_error(MOEC_UNSUPPORTED, "config.json: rope_type: expected default, linear, llama3 or yarn, got \"%.60s\"", type));
+  moec_cfg_fail(top,
+                moec_error(MOEC_UNSUPPORTED,
+                           "config.json: rope_type: expected default, linear, llama3 or yarn, got \"%.60s\"", type));
   return rope_default;
 }
 

@@ -101,7 +101,9 @@ static Onnx__StringStringEntryProto *entry(moec_writer *w, const char *key, cons
   return e;
 }
 
-void moec_w_metadata(moec_writer *w, const char *key, const char *value) { push(w, &w->metadata, entry(w, key, value)); }
+void moec_w_metadata(moec_writer *w, const char *key, const char *value) {
+  push(w, &w->metadata, entry(w, key, value));
+}
 
 static Onnx__TensorShapeProto *shape_of(moec_writer *w, uint32_t rank, const char *const *dims) {
   Onnx__TensorShapeProto *s = NEW(w, TensorShapeProto, TENSOR_SHAPE_PROTO);
@@ -110,7 +112,8 @@ static Onnx__TensorShapeProto *shape_of(moec_writer *w, uint32_t rank, const cha
   for (uint32_t i = 0; i < rank; i++) {
     Onnx__TensorShapeProto__Dimension *d = NEW(w, TensorShapeProto__Dimension, TENSOR_SHAPE_PROTO__DIMENSION);
     bool number = dims[i][0] >= '0' && dims[i][0] <= '9';
-    d->value_case = number ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+    d->value_case = number ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE
+                           : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
     if (number) d->dim_value = strtoll(dims[i], NULL, 10);
     else d->dim_param = text(w, dims[i]);
     s->dim[i] = d;
@@ -118,7 +121,8 @@ static Onnx__TensorShapeProto *shape_of(moec_writer *w, uint32_t rank, const cha
   return s;
 }
 
-static Onnx__ValueInfoProto *value_info(moec_writer *w, const char *name, moec_dtype t, uint32_t rank, const char *const *dims) {
+static Onnx__ValueInfoProto *value_info(moec_writer *w, const char *name, moec_dtype t, uint32_t rank,
+                                        const char *const *dims) {
   Onnx__ValueInfoProto *v = NEW(w, ValueInfoProto, VALUE_INFO_PROTO);
   v->name = text(w, name);
   v->type = NEW(w, TypeProto, TYPE_PROTO);
@@ -153,8 +157,8 @@ static Onnx__TensorProto *tensor(moec_writer *w, moec_dtype t, uint32_t rank, co
   return p;
 }
 
-moec_wv moec_w_external(moec_writer *w, const char *name, moec_dtype t, uint32_t rank, const int64_t *dims, const char *file,
-                        uint64_t offset) {
+moec_wv moec_w_external(moec_writer *w, const char *name, moec_dtype t, uint32_t rank, const int64_t *dims,
+                        const char *file, uint64_t offset) {
   size_t bytes = 0;
   char number[32];
   moec_w_fail(w, moec_context(moec_shape_bytes(t, rank, dims, &bytes), "tensor \"%s\"", name));
@@ -177,15 +181,16 @@ moec_wv moec_w_external(moec_writer *w, const char *name, moec_dtype t, uint32_t
 static const constant *find_constant(const body *b, const constant *c) {
   for (size_t i = 0; i < b->n_constants; i++) {
     const constant *o = &b->constants[i];
-    if (o->dtype == c->dtype && o->rank == c->rank && o->size == c->size && memcmp(o->dims, c->dims, sizeof o->dims) == 0 &&
-        memcmp(o->data, c->data, c->size) == 0)
+    if (o->dtype == c->dtype && o->rank == c->rank && o->size == c->size &&
+        memcmp(o->dims, c->dims, sizeof o->dims) == 0 && memcmp(o->data, c->data, c->size) == 0)
       return o;
   }
   return NULL;
 }
 
-static void add_node(moec_writer *w, const char *domain, const char *op, const moec_wattr *attrs, Onnx__AttributeProto *extra,
-                     uint32_t n_in, const moec_wv *in, uint32_t n_out, moec_wv *out, const char *const *names);
+static void add_node(moec_writer *w, const char *domain, const char *op, const moec_wattr *attrs,
+                     Onnx__AttributeProto *extra, uint32_t n_in, const moec_wv *in, uint32_t n_out, moec_wv *out,
+                     const char *const *names);
 
 moec_wv moec_w_const(moec_writer *w, moec_dtype t, uint32_t rank, const int64_t *dims, const void *data) {
   constant c = {.dtype = t, .rank = rank, .data = data};
@@ -250,8 +255,9 @@ static Onnx__AttributeProto *attribute(moec_writer *w, const moec_wattr *from) {
   return a;
 }
 
-static void add_node(moec_writer *w, const char *domain, const char *op, const moec_wattr *attrs, Onnx__AttributeProto *extra,
-                     uint32_t n_in, const moec_wv *in, uint32_t n_out, moec_wv *out, const char *const *names) {
+static void add_node(moec_writer *w, const char *domain, const char *op, const moec_wattr *attrs,
+                     Onnx__AttributeProto *extra, uint32_t n_in, const moec_wv *in, uint32_t n_out, moec_wv *out,
+                     const char *const *names) {
   list l = {0};
   Onnx__NodeProto *p = NEW(w, NodeProto, NODE_PROTO);
   const char *dot = *w->scope ? "." : "";
@@ -268,14 +274,15 @@ static void add_node(moec_writer *w, const char *domain, const char *op, const m
   p->n_output = n_out, p->output = MOEC_NEW_ARRAY(w->arena, char *, n_out + 1);
   for (uint32_t i = 0; i < n_out; i++) {
     p->output[i] = names && names[i] ? text(w, names[i])
-                                     : moec_arena_printf(w->arena, i ? "%s%s%s_%" PRIu64 ".%u" : "%s%s%s_%" PRIu64, w->scope, dot, op, id, i);
+                                     : moec_arena_printf(w->arena, i ? "%s%s%s_%" PRIu64 ".%u" : "%s%s%s_%" PRIu64,
+                                                         w->scope, dot, op, id, i);
     out[i].name = p->output[i];
   }
   push(w, &w->at->nodes, p);
 }
 
-void moec_w_node(moec_writer *w, const char *domain, const char *op, const moec_wattr *attrs, uint32_t n_in, const moec_wv *in,
-                 uint32_t n_out, moec_wv *out, const char *const *names) {
+void moec_w_node(moec_writer *w, const char *domain, const char *op, const moec_wattr *attrs, uint32_t n_in,
+                 const moec_wv *in, uint32_t n_out, moec_wv *out, const char *const *names) {
   memset(out, 0, n_out * sizeof *out);
   if (!w->error) add_node(w, domain, op, attrs, NULL, n_in, in, n_out, out, names);
 }
@@ -305,7 +312,8 @@ static Onnx__OperatorSetIdProto **opsets(moec_writer *w, size_t *n) {
   return v;
 }
 
-bool moec_w_fn_begin(moec_writer *w, const char *name, const char *doc, uint32_t n_in, const char *const *in_names, moec_wv *in) {
+bool moec_w_fn_begin(moec_writer *w, const char *name, const char *doc, uint32_t n_in, const char *const *in_names,
+                     moec_wv *in) {
   if (w->error) return false;
   for (size_t i = 0; i < w->functions.n; i++)
     if (strcmp(((Onnx__FunctionProto *)w->functions.v[i])->name, name) == 0) return false;

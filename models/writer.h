@@ -46,8 +46,8 @@ void moec_w_output(moec_writer *w, const char *name, moec_wv v, moec_dtype t, ui
 void moec_w_metadata(moec_writer *w, const char *key, const char *value);
 
 /* A tensor whose bytes lie in |file| (a plain name, beside the model) from |offset| on. */
-moec_wv moec_w_external(moec_writer *w, const char *name, moec_dtype t, uint32_t rank, const int64_t *dims, const char *file,
-                        uint64_t offset);
+moec_wv moec_w_external(moec_writer *w, const char *name, moec_dtype t, uint32_t rank, const int64_t *dims,
+                        const char *file, uint64_t offset);
 /* Small constants, in the graph or function being written; equal ones are written once. */
 moec_wv moec_w_const(moec_writer *w, moec_dtype t, uint32_t rank, const int64_t *dims, const void *data);
 moec_wv moec_w_ints(moec_writer *w, uint32_t n, const int64_t *v); /* i64[n] */
@@ -57,8 +57,8 @@ moec_wv moec_w_float(moec_writer *w, moec_dtype t, double v);      /* t[] */
 
 /* A node; absent operands at the end are dropped. Results are named after the scope and the operator, or as
  * |names| says (NULL, or NULL entries: no wish). */
-void moec_w_node(moec_writer *w, const char *domain, const char *op, const moec_wattr *attrs, uint32_t n_in, const moec_wv *in,
-                 uint32_t n_out, moec_wv *out, const char *const *names);
+void moec_w_node(moec_writer *w, const char *domain, const char *op, const moec_wattr *attrs, uint32_t n_in,
+                 const moec_wv *in, uint32_t n_out, moec_wv *out, const char *const *names);
 moec_wv moec_w_op(moec_writer *w, const char *op, const moec_wattr *attrs, uint32_t n_in, const moec_wv *in);
 /* W(w, "Add", x, y); WA(w, "Concat", W_ATTRS(W_INT("axis", 1)), x, y) */
 #define W_ARGS(...) (uint32_t)(sizeof((moec_wv[]){__VA_ARGS__}) / sizeof(moec_wv)), (const moec_wv[]){__VA_ARGS__}
@@ -67,7 +67,8 @@ moec_wv moec_w_op(moec_writer *w, const char *op, const moec_wattr *attrs, uint3
 
 /* Local functions of the domain "moec". Between begin and end nodes go to the function, whose operands are
  * in |in|. Begin returns false, and nothing is to be written, when a function of that name exists already. */
-bool moec_w_fn_begin(moec_writer *w, const char *name, const char *doc, uint32_t n_in, const char *const *in_names, moec_wv *in);
+bool moec_w_fn_begin(moec_writer *w, const char *name, const char *doc, uint32_t n_in, const char *const *in_names,
+                     moec_wv *in);
 void moec_w_fn_end(moec_writer *w, uint32_t n_out, const moec_wv *out);
 moec_wv moec_w_call(moec_writer *w, const char *name, uint32_t n_in, const moec_wv *in);
 

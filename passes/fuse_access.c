@@ -136,7 +136,8 @@ static void through_gather(const moec_graph *g, moec_node n, uint32_t operand, c
   }
 }
 
-static void through_gather_nd(const moec_graph *g, moec_node n, uint32_t operand, const moec_access *a, moec_access *to) {
+static void through_gather_nd(const moec_graph *g, moec_node n, uint32_t operand, const moec_access *a,
+                              moec_access *to) {
   uint32_t b = (uint32_t)MOEC_ATTRS(g, n, GATHER_ND)->batch_dims;
   moec_type_info x = moec_ty(g, moec_in(g, n, 0)), i = moec_ty(g, moec_in(g, n, 1));
   int64_t q = 1;

@@ -1,7 +1,7 @@
 /* Estimates in bytes: is a value that several kernels read stored, or computed again in each?
  *
- * Stored, it is written once and read by each; computed again, what it is made from is read by each. Computing again must
- * also be cheap: movement, casts, a few arithmetic ops; no transcendental functions, no reductions. */
+ * Stored, it is written once and read by each; computed again, what it is made from is read by each. Computing again
+ * must also be cheap: movement, casts, a few arithmetic ops; no transcendental functions, no reductions. */
 #include "passes/fuse.h"
 
 double moec_fuse_numel(const moec_fuse_plan *p, moec_value v) {
@@ -59,7 +59,7 @@ static void count(const moec_fuse_plan *p, moec_value v, double needed, tally *t
     t->big += needed * 2 >= t->numel;
     return;
   }
-  if (moec_fuse_is_heavy(op) || moec_op_cls(op) == MOEC_CLASS_REDUCE || op == MOEC_OP_ATTENTION) {
+  if (moec_fuse_is_heavy(op) || moec_op_cls(op) == MOEC_CLASS_REDUCE || moec_fuse_is_attention(op)) {
     t->heavy = true;
     return;
   }
@@ -81,7 +81,8 @@ bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers
 void moec_fuse_foresee(moec_fuse_plan *p) {
   for (uint32_t n = 1; n < p->g->n_nodes; n++) {
     moec_value v = moec_out(p->g, (moec_node){n}, 0);
-    if (!v.i || !moec_fuse_is_fusable(p->g, (moec_node){n}) || moec_op_of(p->g, (moec_node){n}) == MOEC_OP_RESHAPE) continue;
+    if (!v.i || !moec_fuse_is_fusable(p->g, (moec_node){n}) || moec_op_of(p->g, (moec_node){n}) == MOEC_OP_RESHAPE)
+      continue;
     uint32_t uses = moec_use_count(p->g, v);
     p->likely_stored[v.i] = uses > 1 && !moec_fuse_recompute(p, v, uses);
   }

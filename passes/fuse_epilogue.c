@@ -35,8 +35,9 @@ bool moec_fuse_is_epilogue(const moec_graph *g, moec_node n) {
          accumulates(moec_def_op(g, moec_fuse_source(g, moec_in(g, n, 1))));
 }
 
-/* residual + (a + b), where a and b are library results nobody else reads (a routed expert's and a shared expert's): (residual +
- * a) + b, so that each library call adds to what is there. Sums of floats in another order: one rounding apart. */
+/* residual + (a + b), where a and b are library results nobody else reads (a routed expert's and a shared expert's):
+ * (residual + a) + b, so that each library call adds to what is there. Sums of floats in another order: one rounding
+ * apart. */
 static moec_status *reorder(moec_graph *g, moec_node n) {
   for (uint32_t k = 0; k < 2; k++) {
     moec_value sum = moec_in(g, n, k), rest = moec_in(g, n, 1 - k);
@@ -74,6 +75,7 @@ void moec_fuse_epilogues(moec_fuse_plan *p) {
     moec_node id = {n};
     if (!moec_fuse_is_epilogue(g, id)) continue;
     moec_value x = moec_in(g, id, 0), y = moec_in(g, id, 1);
-    p->epilogue[n] = (is_sole_result(g, x) && lies_in_memory(g, p, y)) || (is_sole_result(g, y) && lies_in_memory(g, p, x));
+    p->epilogue[n] =
+        (is_sole_result(g, x) && lies_in_memory(g, p, y)) || (is_sole_result(g, y) && lies_in_memory(g, p, x));
   }
 }

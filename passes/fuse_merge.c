@@ -1,9 +1,11 @@
 /* Kernels with the same rows become one.
  *
  * Two cases, both greedy and in topological order:
- *   1. Kernel B reads a result of kernel A, and row r of B needs row r of A only: the read is saved (and the write, where
+ *   1. Kernel B reads a result of kernel A, and row r of B needs row r of A only: the read is saved (and the write,
+ *   where
  *      nobody else reads it). The usual one: h = x + y is stored, and norm(h) too.
- *   2. A and B read the same value row by row, and neither needs the other: one read is saved. Only where that read is a
+ *   2. A and B read the same value row by row, and neither needs the other: one read is saved. Only where that read is
+ *   a
  *      good part of the traffic of the smaller one, or where the two read the same values altogether: cos and sin
  *      of the same angles.
  * Merging never adds traffic. It is refused where a path A -> other units -> B would become a cycle, and
@@ -44,7 +46,8 @@ static void each_edge(merger *g, void (*edge)(merger *g, uint32_t from, uint32_t
   for (uint32_t v = 1; v < p->g->n_values; v++) {
     uint32_t from = maker(g, (moec_value){v});
     for (const moec_reads *r = p->reads[v]; from && r; r = r->next)
-      if (p->place[v] != MOEC_PLACE_INLINE || moec_def_op(p->g, (moec_value){v}) == MOEC_OP_RESHAPE) edge(g, from, r->kernel);
+      if (p->place[v] != MOEC_PLACE_INLINE || moec_def_op(p->g, (moec_value){v}) == MOEC_OP_RESHAPE)
+        edge(g, from, r->kernel);
   }
   for (uint32_t n = 1; n < p->g->n_nodes; n++) {
     const moec_node_info *d = &p->g->nodes[n];
@@ -90,7 +93,8 @@ static void build_inputs(merger *g) {
   uint32_t *fill = moec_arena_copy(p->m->arena, g->in_start, (p->n_kernels + 1) * sizeof *fill);
   g->in = MOEC_NEW_ARRAY(p->m->arena, moec_value, g->in_start[p->n_kernels] + 1);
   for (uint32_t v = 1; v < p->g->n_values; v++)
-    for (const moec_reads *r = p->reads[v]; r && in_memory(p, v); r = r->next) g->in[fill[r->kernel]++] = (moec_value){v};
+    for (const moec_reads *r = p->reads[v]; r && in_memory(p, v); r = r->next)
+      g->in[fill[r->kernel]++] = (moec_value){v};
 }
 
 static uint32_t unit_rep(const merger *g, uint32_t u) { return u < g->p->n_kernels ? rep(g->p, u) : u; }
@@ -99,8 +103,8 @@ static uint32_t first_node(const merger *g, uint32_t u) {
   return u < g->p->n_kernels ? g->p->kernels[u].first_node : u - (uint32_t)g->p->n_kernels;
 }
 
-/* No path that ends at |b| passes a unit that begins behind this node: |b|'s last node, or that of a merged kernel which
- * a path could enter late and leave early. */
+/* No path that ends at |b| passes a unit that begins behind this node: |b|'s last node, or that of a merged kernel
+ * which a path could enter late and leave early. */
 static uint32_t horizon(const merger *g, uint32_t b) {
   const moec_fuse_plan *p = g->p;
   uint32_t end = p->kernels[b].last_node, before = 0;
@@ -185,6 +189,7 @@ static void merge(moec_fuse_plan *p, uint32_t a, uint32_t b, moec_dim rows) {
   }
   x->row_axes = flat ? -1 : moec_fuse_prefix(p, x->roots[0], rows);
   x->n_nodes += y->n_nodes;
+  if (y->block) x->block = y->block;
   if (y->block) x->block = y->block;
   if (y->first_node < x->first_node) x->first_node = y->first_node;
   if (y->last_node > x->last_node) x->last_node = y->last_node;

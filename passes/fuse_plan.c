@@ -1,10 +1,10 @@
 /* Which values are stored, and which kernel computes what.
  *
  * Values that have to lie in memory (operands of library nodes, outputs) are roots of kernels. Then, from the outputs
- * towards the inputs, each value that kernels read is either computed where it is read, or stored, as the root of a kernel of
- * its own. It is stored where several kernels read it and computing it again costs more (fuse_cost.c), and where a
- * kernel cannot compute it on the way: a reduction that has not exactly one element a row of that kernel. Kernels with one root
- * cannot form cycles; joining kernels is the next step (fuse_merge.c). */
+ * towards the inputs, each value that kernels read is either computed where it is read, or stored, as the root of a
+ * kernel of its own. It is stored where several kernels read it and computing it again costs more (fuse_cost.c), and
+ * where a kernel cannot compute it on the way: a reduction that has not exactly one element a row of that kernel.
+ * Kernels with one root cannot form cycles; joining kernels is the next step (fuse_merge.c). */
 #include "passes/fuse.h"
 
 enum { MAX_HEAVY_READS = 4 };
@@ -16,6 +16,8 @@ bool moec_fuse_is_library(moec_op op) {
     default: return op == MOEC_OP_SCATTER_ELEMENTS || op == MOEC_OP_SCATTER_ND;
   }
 }
+
+bool moec_fuse_is_attention(moec_op op) { return op == MOEC_OP_ATTENTION || op == MOEC_OP_ATTENTION_GRAD; }
 
 bool moec_fuse_is_fusable(const moec_graph *g, moec_node n) {
   enum { LARGEST_CONST = 64 };
@@ -41,6 +43,10 @@ moec_value moec_fuse_space(const moec_graph *g, moec_value root) {
   return moec_def_op(g, root) == MOEC_OP_BLOCK_SUM ? moec_in(g, moec_def(g, root), 0) : root;
 }
 
+moec_value moec_fuse_space(const moec_graph *g, moec_value root) {
+  return moec_def_op(g, root) == MOEC_OP_BLOCK_SUM ? moec_in(g, moec_def(g, root), 0) : root;
+}
+
 int moec_fuse_prefix(const moec_fuse_plan *p, moec_value v, moec_dim rows) {
   moec_type_info t = moec_ty(p->g, moec_fuse_space(p->g, v));
   moec_dim d = moec_dim_const(p->m, 1);
@@ -53,7 +59,7 @@ int moec_fuse_prefix(const moec_fuse_plan *p, moec_value v, moec_dim rows) {
 }
 
 static moec_dim leading(const moec_fuse_plan *p, moec_value v, int k) {
-  moec_type_info t = moec_ty(p->g, v);
+  moec_type_info t = moec_ty(p->g, moec_fuse_space(p->g, v));
   moec_dim d = moec_dim_const(p->m, 1);
   for (int i = 0; i < k; i++) d = moec_dim_mul(p->m, d, t.dims[i]);
   return d;
@@ -98,7 +104,8 @@ static void read_operands(moec_fuse_plan *p, uint32_t kernel, moec_node n, const
 
 static uint32_t new_kernel(moec_fuse_plan *p, moec_value root) {
   moec_node n = moec_def(p->g, root);
-  moec_kernel k = {.origin = root, .roots = {root}, .n_roots = 1, .n_nodes = 1, .row_axes = -1, .first_node = n.i, .last_node = n.i};
+  moec_kernel k = {.origin = root, .roots = {root}, .n_roots = 1, .n_nodes = 1, .row_axes = -1, .first_node = n.i,
+      .last_node = n.i};
   uint32_t id = (uint32_t)p->n_kernels;
   MOEC_PUSH(p->m->arena, p->kernels, p->n_kernels, p->cap_kernels, k);
   p->place[root.i] = MOEC_PLACE_STORED;
@@ -187,12 +194,13 @@ static void decide_attention(moec_fuse_plan *p, moec_node n) {
   uint32_t k = new_kernel(p, moec_out(p->g, n, 0));
   moec_kernel *kernel = &p->kernels[k];
   kernel->attention = true;
-  kernel->row_axes = 3; /* batch, query, head */
-  if (moec_node_get(p->g, n)->n_out > 1) {
-    moec_value lse = moec_out(p->g, n, 1);
-    kernel->roots[kernel->n_roots++] = lse;
-    p->place[lse.i] = MOEC_PLACE_STORED;
-    p->kernel_of[lse.i] = k;
+  /* rows are batch, query and head; results of the gradient share none */
+  kernel->row_axes = moec_op_of(p->g, n) == MOEC_OP_ATTENTION ? 3 : 0;
+  for (uint32_t i = 1; i < moec_node_get(p->g, n)->n_out; i++) {
+    moec_value result = moec_out(p->g, n, i);
+    kernel->roots[kernel->n_roots++] = result;
+    p->place[result.i] = MOEC_PLACE_STORED;
+    p->kernel_of[result.i] = k;
   }
   moec_access a = moec_access_opaque(1);
   read_operands(p, k, n, &a);
@@ -235,7 +243,7 @@ moec_status *moec_fuse_decide(moec_fuse_plan *p) {
   for (uint32_t n = (uint32_t)g->n_nodes - 1; n > 0; n--) {
     moec_node id = {n};
     const moec_node_info *d = &g->nodes[n];
-    if (d->op == MOEC_OP_ATTENTION) {
+    if (moec_fuse_is_attention(d->op)) {
       decide_attention(p, id);
       continue;
     }

@@ -166,7 +166,8 @@ static bool absorb(absorber *a, moec_node n, moec_param_info *p) {
     ok = reshape_pieces(a, p, moec_value_get(a->g, y)->type);
   }
   p->type = moec_value_get(a->g, y)->type;
-  for (uint32_t i = 0; ok && i < moec_node_get(a->g, n)->n_in; i++) a->absorbed[a->made[moec_in(a->g, n, i).i].i] = true;
+  for (uint32_t i = 0; ok && i < moec_node_get(a->g, n)->n_in; i++)
+    a->absorbed[a->made[moec_in(a->g, n, i).i].i] = true;
   return ok;
 }
 

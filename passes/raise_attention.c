@@ -120,7 +120,8 @@ static bool split_sink(moec_graph *g, moec_value *w, moec_dim keys, pattern *p) 
   moec_node n = moec_def(g, *w);
   moec_type_info t = moec_ty(g, scores);
   if (moec_node_get(g, n)->n_in != 2 || MOEC_ATTRS(g, n, CONCAT)->axis != (int64_t)t.rank - 1) return false;
-  if (!moec_dim_eq(t.dims[t.rank - 1], keys) || !moec_dim_is(g->m, moec_ty(g, column).dims[t.rank - 1], 1)) return false;
+  if (!moec_dim_eq(t.dims[t.rank - 1], keys) || !moec_dim_is(g->m, moec_ty(g, column).dims[t.rank - 1], 1))
+    return false;
   *w = scores;
   p->sink = column;
   return true;
@@ -359,7 +360,8 @@ static moec_value build_output(moec_builder *b, const pattern *p, moec_value y) 
 static bool shapes_agree(const moec_graph *g, const moec_value *in) {
   moec_type_info q = moec_ty(g, in[0]), k = moec_ty(g, in[1]), v = moec_ty(g, in[2]);
   int64_t h, n;
-  if (!moec_dim_eq(q.dims[0], k.dims[0]) || !moec_dim_eq(q.dims[0], v.dims[0]) || !moec_dim_eq(q.dims[3], k.dims[3])) return false;
+  if (!moec_dim_eq(q.dims[0], k.dims[0]) || !moec_dim_eq(q.dims[0], v.dims[0]) || !moec_dim_eq(q.dims[3], k.dims[3]))
+    return false;
   if (!moec_dim_eq(k.dims[1], v.dims[1]) || !moec_dim_eq(k.dims[2], v.dims[2])) return false;
   return !moec_dim_is_const(g->m, q.dims[2], &h) || !moec_dim_is_const(g->m, k.dims[2], &n) || (n > 0 && h % n == 0);
 }
@@ -408,14 +410,15 @@ static void raise_products(moec_builder *b, moec_pass_ctx *cx, moec_node n) {
     if (found) {
       p.q_side = dot_axis(g, p.qk, 1, p.rank - 1) < 0; /* k holds the axis T */
       p.why = "its axes are not those of q, k and v";
-      if (match_qk_operand(g, &p, p.q_side, p.rank - 2, &o[0]) && match_qk_operand(g, &p, 1 - p.q_side, p.rank - 1, &o[1]) &&
-          match_v(g, &p, &o[2])) {
+      if (match_qk_operand(g, &p, p.q_side, p.rank - 2, &o[0]) &&
+          match_qk_operand(g, &p, 1 - p.q_side, p.rank - 1, &o[1]) && match_v(g, &p, &o[2])) {
         p.why = "an operand lies in too many parts";
         (void)group_heads(&o[1], &o[2]);
         rewrite(b, &p, o);
       }
     }
-    if (p.why) moec_remark(cx, g->m, "not recognised as attention: the product %s of a softmax: %s", moec_m_name(g, n), p.why);
+    if (p.why)
+      moec_remark(cx, g->m, "not recognised as attention: the product %s of a softmax: %s", moec_m_name(g, n), p.why);
     return;
   }
 }
@@ -423,7 +426,8 @@ static void raise_products(moec_builder *b, moec_pass_ctx *cx, moec_node n) {
 /* k and v of an attention with repeated heads; a mask that repeats along an axis. */
 static void raise_grouped(moec_builder *b, moec_node n) {
   moec_graph *g = b->g;
-  moec_value in[5] = {moec_in(g, n, 0), moec_in(g, n, 1), moec_in(g, n, 2), moec_in(g, n, 3), moec_in(g, n, 4)}, mask = in[3];
+  moec_value in[5] = {moec_in(g, n, 0), moec_in(g, n, 1), moec_in(g, n, 2), moec_in(g, n, 3), moec_in(g, n, 4)},
+             mask = in[3];
   uint32_t n_in = moec_node_get(g, n)->n_in, n_out = moec_node_get(g, n)->n_out;
   operand o[2] = {0};
   for (uint32_t i = 0; i < 2; i++) {

@@ -4,7 +4,8 @@
  *                         └ values ─ weight math ─┐│                       │
  *   x[T,H] ── repeat k ── dot(W1[idx]) ─ act ─────┼── dot(W2[idx]) ─ (*) ─ sum over k ── y[T,H]
  *
- *   => moe.select ► weight math ► moe.plan ► moe.dispatch ► moe.grouped_dot ► act ► moe.grouped_dot ► moe.weight ► moe.combine
+ *   => moe.select ► weight math ► moe.plan ► moe.dispatch ► moe.grouped_dot ► act ► moe.grouped_dot ► moe.weight ►
+ *   moe.combine
  *
  * Anchor: a top-k over the expert axis whose indices select expert weights, by
  *   gather or gather_nd of W[E, ...] (indices clipped, reshaped): this file and raise_moe_rows.c
@@ -182,7 +183,8 @@ static bool combine_dot(moec_layer *l, moec_node n) {
     moec_dim dims[2] = {l->tokens, moec_dim_const(g->m, l->k)};
     moec_ints wc = side ? a->lhs_contract : a->rhs_contract;
     uint32_t last = moec_ty(g, w).rank - 1; /* [.., k] or [.., k, 1]: the same order of elements */
-    bool ordered = wc.v[0] == (int64_t)last || (wc.v[0] + 1 == (int64_t)last && moec_dim_is(g->m, moec_ty(g, w).dims[last], 1));
+    bool ordered =
+        wc.v[0] == (int64_t)last || (wc.v[0] + 1 == (int64_t)last && moec_dim_is(g->m, moec_ty(g, w).dims[last], 1));
     if (!ordered || !moec_dim_eq(moec_type_numel(g->m, moec_value_get(g, w)->type), l->rows)) continue;
     moec_value in[3] = {moec_layer_flat(l, moec_layer_rows(l, rows)), moec_b_reshape(l->b, w, 2, dims), l->perm};
     moec_value y = moec_out(g, n, 0);
@@ -211,7 +213,8 @@ static bool combine_scatter(moec_layer *l, moec_node n) {
   if ((nd ? MOEC_ATTRS(g, n, SCATTER_ND)->reduction : MOEC_ATTRS(g, n, SCATTER_ELEMENTS)->reduction) != 1) return false;
   if (!nd && MOEC_ATTRS(g, n, SCATTER_ELEMENTS)->axis != 0) return false;
   if (!moec_m_scalar(g, moec_in(g, n, 0), &zero) || zero != 0 || moec_ty(g, moec_in(g, n, 0)).rank != 2) return false;
-  if (moec_layer_row_axes(l, rows) != 1 || moec_ty(g, rows).rank != 2 || !moec_trace_begin(&t, g, moec_in(g, n, 1))) return false;
+  if (moec_layer_row_axes(l, rows) != 1 || moec_ty(g, rows).rank != 2 || !moec_trace_begin(&t, g, moec_in(g, n, 1)))
+    return false;
   moec_trace_moves(&t);
   moec_factors at = t.of_top[0];
   moec_dim k = moec_dim_const(g->m, 1);
@@ -303,7 +306,9 @@ static void raise_router(moec_builder *b, moec_pass_ctx *cx, const moec_uses *us
   const char *name = moec_m_name(g, topk);
   if (moec_uses_count(uses, moec_out(g, topk, 1)) == 0) return;
   if (!moec_layer_begin(&l, b, topk)) {
-    moec_remark(cx, g->m, "top-k at %s not taken for a router: it is not the largest of a constant number along the last axis", name);
+    moec_remark(cx, g->m,
+                "top-k at %s not taken for a router: it is not the largest of a constant number along the last axis",
+                name);
     return;
   }
   if (raise_gathered(&l, uses, &gathers) || b->error) return;
@@ -313,7 +318,8 @@ static void raise_router(moec_builder *b, moec_pass_ctx *cx, const moec_uses *us
   }
   l.why = NULL;
   if (moec_layer_dense(&l) || b->error) return;
-  if (l.why) moec_remark(cx, g->m, "top-k at %s not taken for a router: its experts are not recognised: %s", name, l.why);
+  if (l.why)
+    moec_remark(cx, g->m, "top-k at %s not taken for a router: its experts are not recognised: %s", name, l.why);
   else moec_remark(cx, g->m, "top-k at %s not taken for a router: its indices select no expert weights", name);
 }
 

@@ -114,13 +114,14 @@ static bool is_masked_matrix(moec_layer *l, moec_value v, uint32_t depth) {
   switch (moec_op_of(g, n)) {
     case MOEC_OP_SCATTER_ELEMENTS:
       return MOEC_ATTRS(g, n, SCATTER_ELEMENTS)->axis == (int64_t)moec_ty(g, v).rank - 1 &&
-             MOEC_ATTRS(g, n, SCATTER_ELEMENTS)->reduction <= 1 && moec_m_scalar(g, moec_in(g, n, 0), &zero) && zero == 0 &&
-             is_chosen(l, moec_in(g, n, 1), &t);
+             MOEC_ATTRS(g, n, SCATTER_ELEMENTS)->reduction <= 1 && moec_m_scalar(g, moec_in(g, n, 0), &zero) &&
+             zero == 0 && is_chosen(l, moec_in(g, n, 1), &t);
     case MOEC_OP_REDUCE_SUM: return slot_sum(l, v, &expert).i && expert < 0;
     case MOEC_OP_DIV:
     case MOEC_OP_CAST: return depth > 0 && is_masked_matrix(l, moec_in(g, n, 0), depth - 1);
     case MOEC_OP_MUL:
-      return depth > 0 && (is_masked_matrix(l, moec_in(g, n, 0), depth - 1) || is_masked_matrix(l, moec_in(g, n, 1), depth - 1));
+      return depth > 0 &&
+             (is_masked_matrix(l, moec_in(g, n, 0), depth - 1) || is_masked_matrix(l, moec_in(g, n, 1), depth - 1));
     default: return false;
   }
 }
@@ -131,10 +132,12 @@ static moec_value matrix_weights(moec_layer *l, moec_value v) {
   moec_type_info idx = moec_ty(g, moec_out(g, l->topk, 1)), t = moec_ty(g, v);
   moec_dim dims[2] = {l->tokens, moec_dim_const(g->m, l->k)};
   int64_t expert;
-  if (t.rank != idx.rank || !moec_dim_is(g->m, t.dims[t.rank - 1], l->experts) || !is_masked_matrix(l, v, 4)) return (moec_value){0};
+  if (t.rank != idx.rank || !moec_dim_is(g->m, t.dims[t.rank - 1], l->experts) || !is_masked_matrix(l, v, 4))
+    return (moec_value){0};
   moec_value w = slot_sum(l, v, &expert);
   if (w.i) return w;
-  if (moec_def_op(g, v) == MOEC_OP_SCATTER_ELEMENTS) return moec_b_reshape(l->b, moec_in(g, moec_def(g, v), 2), 2, dims);
+  if (moec_def_op(g, v) == MOEC_OP_SCATTER_ELEMENTS)
+    return moec_b_reshape(l->b, moec_in(g, moec_def(g, v), 2), 2, dims);
   moec_value in[2] = {v, moec_out(g, l->topk, 1)};
   moec_attrs_GATHER_ELEMENTS a = {.axis = t.rank - 1};
   return moec_b_reshape(l->b, moec_b_op(l->b, MOEC_OP_GATHER_ELEMENTS, &a, 2, in, 1), 2, dims);
@@ -224,8 +227,9 @@ static moec_value stack(const dense *d, const moec_value *w) {
     int64_t step;
     moec_value v = w[e];
     while (moec_def_op(g, v) == MOEC_OP_RESHAPE) v = moec_in(g, moec_def(g, v), 0);
-    slices = moec_m_slice(g, v, 0, &x, &start, &size, &step) && moec_dim_is(g->m, start, e) && moec_dim_is(g->m, size, 1) &&
-             moec_ty(g, x).rank == t.rank + 1 && moec_dim_is(g->m, moec_ty(g, x).dims[0], d->n) && (e == 0 || x.i == whole.i);
+    slices = moec_m_slice(g, v, 0, &x, &start, &size, &step) && moec_dim_is(g->m, start, e) &&
+             moec_dim_is(g->m, size, 1) && moec_ty(g, x).rank == t.rank + 1 &&
+             moec_dim_is(g->m, moec_ty(g, x).dims[0], d->n) && (e == 0 || x.i == whole.i);
     for (uint32_t i = 0; slices && i < t.rank; i++) slices = moec_dim_eq(moec_ty(g, x).dims[i + 1], t.dims[i]);
     whole = x;
   }
@@ -240,7 +244,8 @@ static moec_value grouped_dot(moec_layer *l, moec_value x, moec_value w, bool tr
   moec_layer_plan(l);
   moec_attrs_MOE_GROUPED_DOT a = {.transposed = transposed};
   moec_value in[3] = {moec_layer_flat(l, x), w, l->offsets};
-  if (!moec_dim_eq(moec_b_dim(l->b, in[0], 1), moec_b_dim(l->b, w, transposed ? 2 : 1))) return fail(l, "a product has more than one feature axis");
+  if (!moec_dim_eq(moec_b_dim(l->b, in[0], 1), moec_b_dim(l->b, w, transposed ? 2 : 1)))
+    return fail(l, "a product has more than one feature axis");
   return moec_b_op(l->b, MOEC_OP_MOE_GROUPED_DOT, &a, 3, in, 1);
 }
 
@@ -251,13 +256,16 @@ static moec_value dense_dot(dense *d, const moec_value *v) {
   const moec_attrs_DOT *a = MOEC_ATTRS(g, moec_def(g, v[0]), DOT);
   moec_value *u = operands(d, v, 0), *w = operands(d, v, 1);
   moec_type_info tu = moec_ty(g, u[0]), tw = moec_ty(g, w[0]);
-  if (a->lhs_contract.n != 1 || a->lhs_contract.v[0] != (int64_t)tu.rank - 1) return fail(l, "a product of its experts is not of rows with a matrix");
+  if (a->lhs_contract.n != 1 || a->lhs_contract.v[0] != (int64_t)tu.rank - 1)
+    return fail(l, "a product of its experts is not of rows with a matrix");
   int64_t c = a->rhs_contract.v[0];
   if (d->chain) {
-    if (a->lhs_batch.n || tw.rank != 2 || all_same(d, w)) return fail(l, "a product of its experts is not of rows with a matrix");
+    if (a->lhs_batch.n || tw.rank != 2 || all_same(d, w))
+      return fail(l, "a product of its experts is not of rows with a matrix");
     return moec_layer_shaped(l, grouped_dot(l, dense_rows(d, u), stack(d, w), c == 1), v[0], lead(d, v[0]));
   }
-  if (tw.rank != 3 || !moec_dim_is(g->m, tw.dims[0], l->experts) || c == 0) return fail(l, "a product of its experts is not batched over them");
+  if (tw.rank != 3 || !moec_dim_is(g->m, tw.dims[0], l->experts) || c == 0)
+    return fail(l, "a product of its experts is not batched over them");
   if (a->lhs_batch.n == 1 && a->lhs_batch.v[0] == 0 && a->rhs_batch.v[0] == 0 && !d->experts_last)
     return moec_layer_shaped(l, grouped_dot(l, dense_rows(d, u), w[0], c == 2), v[0], lead(d, v[0]));
   if (a->lhs_batch.n || !d->experts_last) return fail(l, "a product of its experts is not batched over them");
@@ -292,7 +300,8 @@ static moec_value dense_bias(dense *d, const moec_value *v) {
     if (!vectors) continue;
     moec_value y = dense_rows(d, operands(d, v, 1 - side)), in[4];
     while (y.i && moec_def_op(g, y) == MOEC_OP_RESHAPE) y = moec_in(g, moec_def(g, y), 0);
-    if (!y.i || moec_def_op(g, y) != MOEC_OP_MOE_GROUPED_DOT) return fail(l, "a bias of its experts is not added to a product");
+    if (!y.i || moec_def_op(g, y) != MOEC_OP_MOE_GROUPED_DOT)
+      return fail(l, "a bias of its experts is not added to a product");
     for (uint32_t i = 0; i < 3; i++) in[i] = moec_in(g, moec_def(g, y), i);
     in[3] = d->chain ? stack(d, b) : b[0];
     y = moec_b_op(l->b, MOEC_OP_MOE_GROUPED_DOT, moec_node_get(g, moec_def(g, y))->attrs, 4, in, 1);
@@ -391,7 +400,8 @@ static bool match_term(moec_layer *l, moec_value v, int64_t *expert, moec_value 
 
 static bool raise_chain(moec_layer *l, moec_value root) {
   moec_graph *g = l->g;
-  moec_value *mlps = MOEC_NEW_ARRAY(g->m->arena, moec_value, (size_t)l->experts), stack_[MAX_TERMS] = {root}, from = {0}, y, x;
+  moec_value *mlps = MOEC_NEW_ARRAY(g->m->arena, moec_value, (size_t)l->experts), stack_[MAX_TERMS] = {root},
+             from = {0}, y, x;
   uint32_t depth = 1, found = 0;
   while (depth) {
     moec_value v = stack_[--depth], a, b;
@@ -409,7 +419,9 @@ static bool raise_chain(moec_layer *l, moec_value root) {
   if (found != (uint32_t)l->experts) return fail(l, "its sum does not run over all experts").i;
   dense d = {.l = l, .chain = true, .n = found};
   moec_value rows = dense_rows(&d, mlps);
-  moec_value w = moec_dim_is(g->m, moec_b_dim(l->b, from, -1), l->experts) && is_masked_matrix(l, from, 4) ? matrix_weights(l, from) : from;
+  moec_value w = moec_dim_is(g->m, moec_b_dim(l->b, from, -1), l->experts) && is_masked_matrix(l, from, 4)
+                     ? matrix_weights(l, from)
+                     : from;
   return rows.i && w.i && combine(l, rows, w, root);
 }
 

@@ -227,7 +227,8 @@ static moec_value rows_of_bias(moec_layer *l, moec_value v) {
       return fail(l, "a gathered bias is not added to a product");
     for (uint32_t k = 0; k < 3; k++) in[k] = moec_in(g, n, k);
     in[3] = moec_b_cast(l->b, moec_in(g, gather, 0), moec_ty(g, y).dtype);
-    if (!moec_dim_eq(moec_b_dim(l->b, in[3], 1), moec_b_dim(l->b, y, 1))) return fail(l, "a gathered bias has another width than its product");
+    if (!moec_dim_eq(moec_b_dim(l->b, in[3], 1), moec_b_dim(l->b, y, 1)))
+      return fail(l, "a gathered bias has another width than its product");
     y = moec_b_op(l->b, MOEC_OP_MOE_GROUPED_DOT, moec_node_get(g, n)->attrs, 4, in, 1);
     return moec_layer_shaped(l, y, v, moec_layer_row_axes(l, v));
   }
@@ -267,7 +268,8 @@ static moec_value rows_of_transpose(moec_layer *l, moec_value v, moec_value x, u
   moec_ints perm = MOEC_ATTRS(l->g, moec_def(l->g, v), TRANSPOSE)->perm;
   int64_t p[MOEC_MAX_RANK] = {0};
   for (uint32_t i = 0; i < perm.n; i++) {
-    if (i < skip ? perm.v[i] != (int64_t)i : perm.v[i] < (int64_t)skip) return fail(l, "a transposition mixes assignments with features");
+    if (i < skip ? perm.v[i] != (int64_t)i : perm.v[i] < (int64_t)skip)
+      return fail(l, "a transposition mixes assignments with features");
     if (i >= skip) p[i - skip + 1] = perm.v[i] - skip + 1;
   }
   return moec_b_transpose(l->b, x, p);

@@ -82,7 +82,8 @@ static bool match_inverse_rms(moec_graph *g, moec_pass_ctx *cx, moec_value x, mo
     out->x = x;
     return true;
   }
-  moec_remark(cx, g->m, "not recognised as rms_norm: %s normalises by a sum of squares that is not divided by their number",
+  moec_remark(cx, g->m,
+              "not recognised as rms_norm: %s normalises by a sum of squares that is not divided by their number",
               moec_m_name(g, moec_def(g, r)));
   return false;
 }
@@ -166,7 +167,8 @@ static bool is_reduced(moec_trace *t, moec_op op, moec_value x, int64_t *axis) {
   if (axes.n != 1 || moec_ty(g, t->top).rank != rank) return false;
   *axis = axes.v[0];
   for (uint32_t i = 0; i < rank; i++) {
-    if ((int64_t)i == *axis ? !moec_trace_repeats(t, i) : !moec_trace_same_axis(t, i, i - ((int64_t)i > *axis))) return false;
+    if ((int64_t)i == *axis ? !moec_trace_repeats(t, i) : !moec_trace_same_axis(t, i, i - ((int64_t)i > *axis)))
+      return false;
   }
   return true;
 }

@@ -73,7 +73,8 @@ static bool is_span(moec_graph *g, moec_value v, const span *x) {
     moec_dim start, size;
     int64_t step;
     if (!axis_below(&t, &axis) || axis != x->axis || !moec_trace_alike(&t, &x->t)) continue;
-    if (t.cur.i == x->base.i) return moec_dim_is(g->m, x->start, 0) && moec_dim_eq(moec_ty(g, t.cur).dims[axis], x->width);
+    if (t.cur.i == x->base.i)
+      return moec_dim_is(g->m, x->start, 0) && moec_dim_eq(moec_ty(g, t.cur).dims[axis], x->width);
     if (moec_m_slice(g, t.cur, axis, &base, &start, &size, &step) && base.i == x->base.i && step == 1 &&
         moec_dim_eq(start, x->start) && moec_dim_eq(size, x->width))
       return true;
@@ -94,9 +95,12 @@ static moec_value build_span(moec_builder *b, const span *x) {
 /* minus = a*c - b*s and plus = b*c + a*s, each product either way round. */
 static bool match_rotation(moec_graph *g, moec_value minus, moec_value plus, rope *r) {
   moec_value m[2], p[2], ac[2], bs[2], x[2], y[2];
-  if (!moec_m_binary(g, minus, MOEC_OP_SUB, &m[0], &m[1]) || !moec_m_binary(g, plus, MOEC_OP_ADD, &p[0], &p[1])) return false;
-  if (!moec_m_binary(g, m[0], MOEC_OP_MUL, &ac[0], &ac[1]) || !moec_m_binary(g, m[1], MOEC_OP_MUL, &bs[0], &bs[1])) return false;
-  if (!moec_m_binary(g, p[0], MOEC_OP_MUL, &x[0], &x[1]) || !moec_m_binary(g, p[1], MOEC_OP_MUL, &y[0], &y[1])) return false;
+  if (!moec_m_binary(g, minus, MOEC_OP_SUB, &m[0], &m[1]) || !moec_m_binary(g, plus, MOEC_OP_ADD, &p[0], &p[1]))
+    return false;
+  if (!moec_m_binary(g, m[0], MOEC_OP_MUL, &ac[0], &ac[1]) || !moec_m_binary(g, m[1], MOEC_OP_MUL, &bs[0], &bs[1]))
+    return false;
+  if (!moec_m_binary(g, p[0], MOEC_OP_MUL, &x[0], &x[1]) || !moec_m_binary(g, p[1], MOEC_OP_MUL, &y[0], &y[1]))
+    return false;
   for (uint32_t k = 0; k < 4; k++) {
     moec_value a = ac[k & 1], c = ac[~k & 1], b = bs[k >> 1], s = bs[~(k >> 1) & 1];
     if (!match_halves(g, a, b, &r->x, &r->pairs_in)) continue;
@@ -152,7 +156,8 @@ static bool match_sum(moec_graph *g, moec_value v, rope *r) {
   moec_value p[2], u[2], w[2];
   if (!moec_m_binary(g, v, MOEC_OP_ADD, &p[0], &p[1])) return false;
   for (uint32_t i = 0; i < 2; i++) {
-    if (!moec_m_binary(g, p[i], MOEC_OP_MUL, &u[0], &u[1]) || !moec_m_binary(g, p[1 - i], MOEC_OP_MUL, &w[0], &w[1])) return false;
+    if (!moec_m_binary(g, p[i], MOEC_OP_MUL, &u[0], &u[1]) || !moec_m_binary(g, p[1 - i], MOEC_OP_MUL, &w[0], &w[1]))
+      return false;
     for (uint32_t k = 0; k < 2; k++) {
       if (!match_rotated(g, w[k], &r->x) || (!is_span(g, u[0], &r->x) && !is_span(g, u[1], &r->x))) continue;
       r->s = w[1 - k];
@@ -213,7 +218,9 @@ static bool enter_row_op(moec_trace *t) {
   if (op != MOEC_OP_GATHER || MOEC_ATTRS(g, moec_def(g, t->cur), GATHER)->axis != 0) return false;
   x = moec_in(g, moec_def(g, t->cur), 0);
   uint32_t rank = moec_ty(g, t->cur).rank, table = moec_ty(g, x).rank;
-  if (table < 2 || !moec_trace_same_axis(t, moec_ty(g, t->top).rank - 1, rank - 1) || !moec_trace_begin(&inner, t->g, x)) return false;
+  if (table < 2 || !moec_trace_same_axis(t, moec_ty(g, t->top).rank - 1, rank - 1) ||
+      !moec_trace_begin(&inner, t->g, x))
+    return false;
   *t = inner;
   return true;
 }
@@ -228,7 +235,8 @@ static bool halves_equal(moec_graph *g, moec_value v) {
   moec_node n = moec_def(g, t.cur);
   if (!axis_below(&t, &axis)) return false;
   if (moec_op_of(g, n) != MOEC_OP_CONCAT) return stored_halves_equal(g, t.cur, axis);
-  return MOEC_ATTRS(g, n, CONCAT)->axis == (int64_t)axis && moec_node_get(g, n)->n_in == 2 && moec_in(g, n, 0).i == moec_in(g, n, 1).i;
+  return MOEC_ATTRS(g, n, CONCAT)->axis == (int64_t)axis && moec_node_get(g, n)->n_in == 2 &&
+         moec_in(g, n, 0).i == moec_in(g, n, 1).i;
 }
 
 /* What cosines and sines are made of - stored tables, inverse frequencies - are no weights. */
@@ -283,8 +291,8 @@ static moec_value build(moec_builder *b, moec_pass_ctx *cx, moec_value v, const 
   for (uint32_t i = 0; i < 2 && r->full; i++) {
     moec_value wide = i ? r->s : r->c;
     if (halves_equal(g, wide)) continue;
-    moec_remark(cx, g->m, "not recognised as rope: the two halves of the %s of %s are not provably equal", i ? "sine" : "cosine",
-                moec_m_name(g, moec_def(g, v)));
+    moec_remark(cx, g->m, "not recognised as rope: the two halves of the %s of %s are not provably equal",
+                i ? "sine" : "cosine", moec_m_name(g, moec_def(g, v)));
     return (moec_value){0};
   }
   moec_value in[3] = {build_span(b, &r->x), table(b, r->c, r->full), table(b, r->s, r->full)};

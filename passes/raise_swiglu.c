@@ -19,7 +19,8 @@ typedef struct gated {
 static bool match_one_plus_exp(const moec_graph *g, moec_value v, moec_value *z) {
   moec_value e, n;
   double one, c;
-  if (!moec_m_with_scalar(g, v, MOEC_OP_ADD, &e, &one) || one != 1 || !moec_m_unary(g, e, MOEC_OP_EXP, &n)) return false;
+  if (!moec_m_with_scalar(g, v, MOEC_OP_ADD, &e, &one) || one != 1 || !moec_m_unary(g, e, MOEC_OP_EXP, &n))
+    return false;
   return moec_m_unary(g, n, MOEC_OP_NEG, z) || (moec_m_with_scalar(g, n, MOEC_OP_MUL, z, &c) && c == -1);
 }
 
@@ -28,7 +29,8 @@ static bool match_sigmoid(const moec_graph *g, moec_value v, moec_value *z) {
   double c;
   if (moec_m_unary(g, v, MOEC_OP_SIGMOID, z)) return true;
   if (moec_m_unary(g, v, MOEC_OP_RECIP, &x)) return match_one_plus_exp(g, x, z);
-  return moec_m_binary(g, v, MOEC_OP_DIV, &one, &x) && moec_m_scalar(g, one, &c) && c == 1 && match_one_plus_exp(g, x, z);
+  return moec_m_binary(g, v, MOEC_OP_DIV, &one, &x) && moec_m_scalar(g, one, &c) && c == 1 &&
+         match_one_plus_exp(g, x, z);
 }
 
 /* |v| = sigmoid(alpha * g). */
@@ -111,7 +113,8 @@ static moec_status *raise_graph(moec_graph *g, moec_pass_ctx *cx) {
     if (!v.i || !match_gated(&uses, v, &p)) continue;
     g->loc = g->nodes[n].loc;
     if (moec_m_scalar(g, p.u, &c)) {
-      moec_remark(cx, g->m, "not recognised as swiglu: %s multiplies an activation by a constant", moec_m_name(g, (moec_node){n}));
+      moec_remark(cx, g->m, "not recognised as swiglu: %s multiplies an activation by a constant",
+                  moec_m_name(g, (moec_node){n}));
       continue;
     }
     take_beta_and_limit(g, &p);

@@ -2,8 +2,8 @@
  *
  * One sweep visits the nodes in topological order. A node's operands are replaced by what they became; then the
  * first rule that applies gives a replacement, whose new nodes are simplified at once, the same way; where none
- * applies, an equal node seen earlier takes its place. Replacements live in a table (remap) and are applied as operands are
- * read, so a sweep costs the nodes it looks at. Sweeps repeat until one changes nothing; a second one usually does.
+ * applies, an equal node seen earlier takes its place. Replacements live in a table (remap) and are applied as operands
+ * are read, so a sweep costs the nodes it looks at. Sweeps repeat until one changes nothing; a second one usually does.
  *
  * The canonical form, in short (each rule says its part):
  *   - constants: one element and equal elements are broadcasts of a scalar; scalars are folded;

@@ -1,7 +1,7 @@
 /* Rules on index arithmetic: integer values that are base + coef * (position on one axis).
  *
- * Exporters spell positions, shifted positions and tests on them with Range, Slice, Concat, Sub, Equal; "is this a packed
- * sequence" is a dozen nodes whose value never varies. Here each becomes iota * coef + base on a vector,
+ * Exporters spell positions, shifted positions and tests on them with Range, Slice, Concat, Sub, Equal; "is this a
+ * packed sequence" is a dozen nodes whose value never varies. Here each becomes iota * coef + base on a vector,
  * broadcast to its shape, and comparisons between two of them whose outcome is certain become constants. */
 #include <string.h>
 
@@ -127,7 +127,8 @@ static bool affine_binary(moec_simplifier *s, moec_value v, moec_affine *out) {
     *out = x;
     return moec_dim_known(x.base);
   }
-  return moec_s_affine(s, moec_in(s->g, n, 1), &y) && combine(s, &x, &y, moec_op_of(s->g, n) == MOEC_OP_ADD ? 1 : -1, out);
+  return moec_s_affine(s, moec_in(s->g, n, 1), &y) &&
+         combine(s, &x, &y, moec_op_of(s->g, n) == MOEC_OP_ADD ? 1 : -1, out);
 }
 
 /* Operands are canonical, so this looks a few nodes deep only. */
@@ -163,7 +164,8 @@ bool moec_s_affine(moec_simplifier *s, moec_value v, moec_affine *out) {
 
 static moec_value filled_with(moec_simplifier *s, moec_dtype t, moec_dim d, uint32_t rank, const moec_dim *shape) {
   int64_t c;
-  moec_value v = moec_dim_is_const(s->m, d, &c) ? moec_b_scalar_i(&s->b, t, c) : moec_b_cast(&s->b, moec_b_size(&s->b, d), t);
+  moec_value v =
+      moec_dim_is_const(s->m, d, &c) ? moec_b_scalar_i(&s->b, t, c) : moec_b_cast(&s->b, moec_b_size(&s->b, d), t);
   return moec_s_broadcast(s, v, rank, shape, NULL);
 }
 
@@ -181,7 +183,8 @@ moec_value moec_s_affine_value(moec_simplifier *s, moec_type type, moec_affine a
 static bool written_so(moec_simplifier *s, moec_node n) {
   moec_value x = moec_in(s->g, n, 0);
   int64_t c;
-  if (moec_op_of(s->g, n) == MOEC_OP_ADD && moec_def_op(s->g, x) == MOEC_OP_MUL) return written_so(s, moec_def(s->g, x));
+  if (moec_op_of(s->g, n) == MOEC_OP_ADD && moec_def_op(s->g, x) == MOEC_OP_MUL)
+    return written_so(s, moec_def(s->g, x));
   bool mul = moec_op_of(s->g, n) == MOEC_OP_MUL;
   if (!mul && moec_op_of(s->g, n) != MOEC_OP_ADD) return false;
   if (moec_def_op(s->g, x) != MOEC_OP_IOTA || moec_ty(s->g, x).rank != 1) return false;
@@ -204,7 +207,8 @@ static moec_value constant_ramp(moec_simplifier *s, moec_node n) {
   moec_affine a;
   int64_t size;
   if (!integer(moec_ty(s->g, y).dtype) || !moec_s_affine(s, y, &a) || a.axis < 0 || a.coef != 1) return NO;
-  if (!moec_dim_is(s->m, a.base, 0) || !moec_dim_is_const(s->m, moec_ty(s->g, y).dims[a.axis], &size) || size < 4) return NO;
+  if (!moec_dim_is(s->m, a.base, 0) || !moec_dim_is_const(s->m, moec_ty(s->g, y).dims[a.axis], &size) || size < 4)
+    return NO;
   return moec_s_affine_value(s, moec_value_get(s->g, y)->type, a);
 }
 
@@ -234,7 +238,8 @@ static bool at_least(moec_simplifier *s, const moec_affine *diff, moec_dim exten
 static bool difference(moec_simplifier *s, moec_node n, moec_affine *diff, moec_affine *negated, moec_dim *extent) {
   moec_affine x, y;
   moec_value v = moec_in(s->g, n, 0);
-  if (!moec_s_affine(s, v, &x) || !moec_s_affine(s, moec_in(s->g, n, 1), &y) || !combine(s, &x, &y, -1, diff)) return false;
+  if (!moec_s_affine(s, v, &x) || !moec_s_affine(s, moec_in(s->g, n, 1), &y) || !combine(s, &x, &y, -1, diff))
+    return false;
   *extent = diff->axis >= 0 ? moec_ty(s->g, v).dims[diff->axis] : moec_dim_const(s->m, 1);
   *negated = *diff;
   scale(s, negated, -1);

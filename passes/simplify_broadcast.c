@@ -1,8 +1,8 @@
 /* Rules on broadcasts and on elementwise ops over broadcasts and reshapes.
  *
- * Canonical: a broadcast's operand has no axis of size 1 (a reshape takes them off), a broadcast that only adds such axes
- * is a reshape (a broadcast, when of a scalar), and elementwise ops stand before the broadcast: exp(broadcast(x)) is
- * broadcast(exp(x)), and a sum of [B, 1, S] and [1, 1, S] broadcasts runs on [B, S]. */
+ * Canonical: a broadcast's operand has no axis of size 1 (a reshape takes them off), a broadcast that only adds such
+ * axes is a reshape (a broadcast, when of a scalar), and elementwise ops stand before the broadcast: exp(broadcast(x))
+ * is broadcast(exp(x)), and a sum of [B, 1, S] and [1, 1, S] broadcasts runs on [B, S]. */
 #include <string.h>
 
 #include "passes/simplify.h"
@@ -70,7 +70,8 @@ static bool all_views(moec_simplifier *s, moec_node n, operands *o) {
 }
 
 /* Operand |v| on the axes |keep| (ascending) of |t| only. */
-static moec_value narrowed(moec_simplifier *s, const moec_view *v, moec_type_info t, uint32_t n_keep, const int64_t *keep) {
+static moec_value narrowed(moec_simplifier *s, const moec_view *v, moec_type_info t, uint32_t n_keep,
+                           const int64_t *keep) {
   moec_dim dims[MOEC_MAX_RANK];
   int64_t map[MOEC_MAX_RANK];
   for (uint32_t i = 0; i < n_keep; i++) dims[i] = t.dims[keep[i]];

@@ -1,7 +1,8 @@
 /* Rules on dot: it reads its operands as they lie.
  *
  * Canonical: no operand is a transpose that the dimension numbers can express, none has axes of size 1, contracted
- * pairs ascend on the left, an operand without free axes stands first, and a dot that contracts nothing is a product. */
+ * pairs ascend on the left, an operand without free axes stands first, and a dot that contracts nothing is a product.
+ * */
 #include <string.h>
 
 #include "passes/simplify.h"
@@ -21,7 +22,8 @@ static void copy_axes(int64_t *to, moec_ints from) {
 
 static dot read_dot(moec_simplifier *s, moec_node n) {
   const moec_attrs_DOT *a = MOEC_ATTRS(s->g, n, DOT);
-  dot d = {.in = {moec_in(s->g, n, 0), moec_in(s->g, n, 1)}, .n_batch = a->lhs_batch.n, .n_contract = a->lhs_contract.n};
+  dot d = {.in = {moec_in(s->g, n, 0), moec_in(s->g, n, 1)}, .n_batch = a->lhs_batch.n,
+      .n_contract = a->lhs_contract.n};
   copy_axes(d.batch[0], a->lhs_batch);
   copy_axes(d.batch[1], a->rhs_batch);
   copy_axes(d.contract[0], a->lhs_contract);
@@ -84,7 +86,8 @@ static moec_value dot_transpose(moec_simplifier *s, moec_node n) {
 }
 
 /* Drops the pairs of |axes| whose two sizes are 1; marks them in |drop|. */
-static uint32_t drop_pairs(moec_simplifier *s, const dot *d, uint32_t n, int64_t axes[2][MOEC_MAX_RANK], uint32_t drop[2]) {
+static uint32_t drop_pairs(moec_simplifier *s, const dot *d, uint32_t n, int64_t axes[2][MOEC_MAX_RANK],
+                           uint32_t drop[2]) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < n; i++) {
     bool unit = true;

@@ -36,7 +36,8 @@ static moec_value picked(moec_simplifier *s, moec_value x, int64_t axis, moec_di
 /* ---- gather ------------------------------------------------------------------------------------- */
 
 /* Broadcasts |y| = gather of the index's source to the shape of node |n|'s result. */
-static moec_value spread(moec_simplifier *s, moec_node n, moec_value y, int64_t axis, uint32_t rank, const int64_t *index_map) {
+static moec_value spread(moec_simplifier *s, moec_node n, moec_value y, int64_t axis, uint32_t rank,
+                         const int64_t *index_map) {
   moec_type_info x = moec_ty(s->g, in0(s, n)), i = moec_ty(s->g, in1(s, n)), to = moec_ty(s->g, moec_out(s->g, n, 0));
   int64_t map[2 * MOEC_MAX_RANK];
   uint32_t k = 0;
@@ -93,12 +94,14 @@ static bool read_grid(moec_simplifier *s, moec_value i, grid *out) {
   moec_node cat = moec_def(s->g, i);
   moec_type_info t = moec_ty(s->g, i);
   uint32_t used = 0;
-  if (moec_op_of(s->g, cat) != MOEC_OP_CONCAT || MOEC_ATTRS(s->g, cat, CONCAT)->axis != (int64_t)t.rank - 1) return false;
+  if (moec_op_of(s->g, cat) != MOEC_OP_CONCAT || MOEC_ATTRS(s->g, cat, CONCAT)->axis != (int64_t)t.rank - 1)
+    return false;
   out->q = moec_node_get(s->g, cat)->n_in;
   for (uint32_t k = 0; k < out->q; k++) {
     moec_value x = moec_in(s->g, cat, k);
     moec_affine *a = &out->part[k];
-    if (k == MOEC_MAX_RANK || !moec_s_is_unit(s->m, moec_ty(s->g, x).dims[t.rank - 1]) || !moec_s_affine(s, x, a)) return false;
+    if (k == MOEC_MAX_RANK || !moec_s_is_unit(s->m, moec_ty(s->g, x).dims[t.rank - 1]) || !moec_s_affine(s, x, a))
+      return false;
     if (a->axis >= 0 && (a->coef != 1 || (used >> a->axis & 1))) return false;
     if (a->axis >= 0) used |= 1u << a->axis;
   }
@@ -135,9 +138,10 @@ static moec_value gather_nd_grid(moec_simplifier *s, moec_node n) {
 
 /* ---- scatter -------------------------------------------------------------------------------------- */
 
-/* |x| with |count| rows from |base| on, along |axis|, replaced by |u|: the rows before, the updates, the rows behind. {0}: not
- * proved to lie inside. */
-static moec_value with_rows(moec_simplifier *s, moec_value x, int64_t axis, moec_dim base, moec_dim count, moec_value u) {
+/* |x| with |count| rows from |base| on, along |axis|, replaced by |u|: the rows before, the updates, the rows behind.
+ * {0}: not proved to lie inside. */
+static moec_value with_rows(moec_simplifier *s, moec_value x, int64_t axis, moec_dim base, moec_dim count,
+                            moec_value u) {
   moec_dim have = moec_ty(s->g, x).dims[axis], end = moec_dim_add(s->m, base, count);
   if (!moec_dim_is_nonneg(s->m, base) || !moec_s_le(s->m, end, have)) return NO;
   moec_value part[3];

@@ -78,7 +78,8 @@ static moec_value compare_cast_bool(moec_simplifier *s, moec_node n) {
   return (moec_op_of(s->g, n) == MOEC_OP_EQ) == one ? x : negate(s, x);
 }
 
-/* select(c, a, b) compared with d, all three filled: c, its opposite, or a constant. Exporters test additive masks so. */
+/* select(c, a, b) compared with d, all three filled: c, its opposite, or a constant. Exporters test additive masks so.
+ * */
 static moec_value compare_select(moec_simplifier *s, moec_node n) {
   moec_value sel = in0(s, n), d = in1(s, n), branch[2];
   if (moec_def_op(s->g, sel) != MOEC_OP_SELECT || !moec_s_fill(s->g, d)) return NO;

@@ -1,6 +1,7 @@
 /* Rules on one movement op over another: reshape, transpose, slice, pad, reverse.
  *
- * Canonical, from the leaves up: slice, transpose, reshape, broadcast; each at most once where the two can be joined. */
+ * Canonical, from the leaves up: slice, transpose, reshape, broadcast; each at most once where the two can be joined.
+ * */
 #include <string.h>
 
 #include "passes/simplify.h"

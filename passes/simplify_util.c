@@ -94,7 +94,8 @@ moec_value moec_s_reshape(moec_simplifier *s, moec_value x, uint32_t rank, const
   return moec_b_op(&s->b, MOEC_OP_RESHAPE, &a, 1, &x, 1);
 }
 
-moec_value moec_s_broadcast(moec_simplifier *s, moec_value x, uint32_t rank, const moec_dim *shape, const int64_t *map) {
+moec_value moec_s_broadcast(moec_simplifier *s, moec_value x, uint32_t rank, const moec_dim *shape,
+                            const int64_t *map) {
   moec_type_info t = moec_b_ty(&s->b, x);
   if (t.rank == rank && moec_s_same_dims(rank, t.dims, shape)) return x;
   moec_attrs_BROADCAST a = {.shape = {rank, shape}, .map = {t.rank, map}};

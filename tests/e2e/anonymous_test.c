@@ -8,8 +8,9 @@
 #include "onnx.pb-c.h"
 #include "tests/support/run.h"
 
-static const char *const models[] = {"qwen3_moe/model",  "qwen3_moe/model_train", "qwen3_moe/model_bf16", "mixtral/model",
-                                     "deepseek_v3/model", "gpt_oss/model",         "minimax_m3/model",     "qwen3_5_moe/model_static"};
+static const char *const models[] = {"qwen3_moe/model",  "qwen3_moe/model_train",   "qwen3_moe/model_bf16",
+                                     "mixtral/model",    "deepseek_v3/model",       "gpt_oss/model",
+                                     "minimax_m3/model", "qwen3_5_moe/model_static"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 static uint64_t next_random(uint64_t *state) {

@@ -41,7 +41,8 @@ START_TEST(golden_logits_and_routes) {
   moec_safetensors *golden = open_golden(m);
   moec_tensor logits;
   UNIT_OK(moec_npy_write(unit_path(path, dir, "ids.npy"), &moec_safetensors_find(golden, "input_ids")->tensor));
-  RUN_OK(dir, "%s/exe run --input input_ids=%s/ids.npy --output logits=%s/logits.npy --routes-out %s/routes.safetensors",
+  RUN_OK(dir,
+         "%s/exe run --input input_ids=%s/ids.npy --output logits=%s/logits.npy --routes-out %s/routes.safetensors",
          dir, dir, dir, dir);
   UNIT_OK(moec_npy_read(unit_path(path, dir, "logits.npy"), &logits));
   const moec_tensor *want = &moec_safetensors_find(golden, "logits")->tensor;

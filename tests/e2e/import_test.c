@@ -37,7 +37,8 @@ static char *compile(const char *family) {
 }
 
 /* Runs the executable on the golden tokens; |mask| NULL: left out, so all ones. */
-static void run(const char *family, const char *dir, const moec_safetensors *golden, const moec_tensor *mask, moec_tensor *logits) {
+static void run(const char *family, const char *dir, const moec_safetensors *golden, const moec_tensor *mask,
+                moec_tensor *logits) {
   char path[256], more[512] = "";
   UNIT_OK(moec_npy_write(unit_path(path, dir, "ids.npy"), golden_tensor(golden, "input_ids")));
   if (mask) UNIT_OK(moec_npy_write(unit_path(path, dir, "mask.npy"), mask));
@@ -54,10 +55,12 @@ static void check_parameter(const char *family, const moec_safetensors *golden, 
   const moec_st_entry *e = moec_safetensors_find(golden, key);
   if (!e != !d->trainable) ck_abort_msg("%s: %s: trainable is %d", family, d->name, d->trainable);
   if (!e) return;
-  if (e->tensor.rank != d->rank) ck_abort_msg("%s: %s: expected rank %u, got %u", family, d->name, e->tensor.rank, d->rank);
+  if (e->tensor.rank != d->rank)
+    ck_abort_msg("%s: %s: expected rank %u, got %u", family, d->name, e->tensor.rank, d->rank);
   for (uint32_t a = 0; a < d->rank; a++) {
     snprintf(size, sizeof size, "%lld", (long long)e->tensor.dims[a]);
-    if (strcmp(size, d->dims[a]) != 0) ck_abort_msg("%s: %s: axis %u: expected %s, got %s", family, d->name, a, size, d->dims[a]);
+    if (strcmp(size, d->dims[a]) != 0)
+      ck_abort_msg("%s: %s: axis %u: expected %s, got %s", family, d->name, a, size, d->dims[a]);
   }
 }
 

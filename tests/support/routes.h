@@ -5,8 +5,8 @@
 #include "tests/support/run.h"
 
 /* Row |t| of |idx| holds the experts of golden row |t|, in any order, with equal weights. */
-static inline void check_row(const moec_tensor *idx, const moec_tensor *w, const moec_tensor *gold_idx, const moec_tensor *gold_w,
-                      int64_t t, const char *name) {
+static inline void check_row(const moec_tensor *idx, const moec_tensor *w, const moec_tensor *gold_idx,
+                             const moec_tensor *gold_w, int64_t t, const char *name) {
   int64_t k = gold_idx->dims[1];
   for (int64_t i = 0; i < k; i++) {
     int64_t want = moec_load_i64(gold_idx->dtype, gold_idx->data, (size_t)(t * k + i)), at = -1;

@@ -56,31 +56,42 @@ ONNXCASE_TEST(
 
 #define SIZE_OF_X "node{op_type:'Shape' input:'x' output:'n'} "
 #define VEC(name) WIRE_VALUE("input", name, 1, WIRE_SYM("seq"))
-#define ON_X(nodes, more) "ir_version:10 opset_import{version:17} graph{name:'g' " SIZE_OF_X nodes more VEC("x") WIRE_Y "}"
+#define ON_X(nodes, more) "ir_version:10 opset_import{version:17} graph{name:'g' " SIZE_OF_X nodes more VEC("x") \
+  WIRE_Y "}"
 #define NODE(op, in, out, attrs) "node{op_type:'" op "' " in " output:'" out "' " attrs "} "
 #define ONE WIRE_INTS("one", 1, "int64_data:1") WIRE_INTS("two", 1, "int64_data:2") WIRE_INTS("zero", 1, "int64_data:0")
 
 START_TEST(bounds_of_symbolic_size) {
   /* x[-seq:seq]: a bound that is negative for every size */
-  onnxwire_run(ON_X(NODE("Neg", "input:'n'", "m", "") NODE("Slice", "input:'x' input:'m' input:'n'", "y", ""), ONE), "f32[3] 1 2 3", "f32[3] 1 2 3");
+  onnxwire_run(ON_X(NODE("Neg", "input:'n'", "m", "") NODE("Slice", "input:'x' input:'m' input:'n'", "y", ""), ONE),
+               "f32[3] 1 2 3", "f32[3] 1 2 3");
   /* x[seq-1:seq] and cat(x, 1)[1:seq+1] */
-  onnxwire_run(ON_X(NODE("Sub", "input:'n' input:'one'", "m", "") NODE("Slice", "input:'x' input:'m' input:'n'", "y", ""), ONE), "f32[3] 1 2 3", "f32[1] 3");
-  onnxwire_run(ON_X(NODE("Concat", "input:'x' input:'c'", "t", "attribute{name:'axis' type:2 i:0}") NODE("Shape", "input:'t'", "k", "")
-                    NODE("Slice", "input:'t' input:'one' input:'k'", "y", ""), ONE "initializer{name:'c' data_type:1 dims:1 float_data:9.0}"),
+  onnxwire_run(
+      ON_X(NODE("Sub", "input:'n' input:'one'", "m", "") NODE("Slice", "input:'x' input:'m' input:'n'", "y", ""), ONE),
+      "f32[3] 1 2 3", "f32[1] 3");
+  onnxwire_run(ON_X(NODE("Concat", "input:'x' input:'c'", "t", "attribute{name:'axis' type:2 i:0}")
+                        NODE("Shape", "input:'t'", "k", "") NODE("Slice", "input:'t' input:'one' input:'k'", "y", ""),
+                    ONE "initializer{name:'c' data_type:1 dims:1 float_data:9.0}"),
                "f32[3] 1 2 3", "f32[3] 2 3 9");
   /* pads that are sizes: x to twice its length, and to a multiple of 4 */
-  onnxwire_run(ON_X(NODE("Concat", "input:'zero' input:'n'", "p", "attribute{name:'axis' type:2 i:0}") NODE("Pad", "input:'x' input:'p'", "y", ""), ONE),
+  onnxwire_run(ON_X(NODE("Concat", "input:'zero' input:'n'", "p", "attribute{name:'axis' type:2 i:0}")
+                        NODE("Pad", "input:'x' input:'p'", "y", ""),
+                    ONE),
                "f32[2] 1 2", "f32[4] 1 2 0 0");
-  onnxwire_run(ON_X(NODE("Neg", "input:'n'", "m", "") NODE("Mod", "input:'m' input:'four'", "r", "") NODE("Concat", "input:'zero' input:'r'", "p", "attribute{name:'axis' type:2 i:0}")
-                    NODE("Pad", "input:'x' input:'p'", "y", ""), ONE WIRE_INTS("four", 1, "int64_data:4")),
+  onnxwire_run(ON_X(NODE("Neg", "input:'n'", "m", "") NODE("Mod", "input:'m' input:'four'", "r", "")
+                        NODE("Concat", "input:'zero' input:'r'", "p", "attribute{name:'axis' type:2 i:0}")
+                            NODE("Pad", "input:'x' input:'p'", "y", ""),
+                    ONE WIRE_INTS("four", 1, "int64_data:4")),
                "f32[3] 1 2 3", "f32[4] 1 2 3 0");
 }
 END_TEST
 
 /* A pad of seq - 2 is none where seq is 1: that size is refused when it is bound, not misread. */
 START_TEST(sizes_that_would_be_misread_are_refused) {
-  static const char text[] = ON_X(NODE("Sub", "input:'n' input:'two'", "m", "") NODE("Concat", "input:'zero' input:'m'", "p", "attribute{name:'axis' type:2 i:0}")
-                                  NODE("Pad", "input:'x' input:'p'", "y", "name:'widen'"), ONE);
+  static const char text[] = ON_X(NODE("Sub", "input:'n' input:'two'", "m", "")
+                                      NODE("Concat", "input:'zero' input:'m'", "p", "attribute{name:'axis' type:2 i:0}")
+                                          NODE("Pad", "input:'x' input:'p'", "y", "name:'widen'"),
+                                  ONE);
   moec_module *m = NULL;
   moec_tensor x, out;
   moec_buf b = onnxwire(text);
@@ -94,4 +105,5 @@ START_TEST(sizes_that_would_be_misread_are_refused) {
 }
 END_TEST
 
-UNIT_MAIN("frontend extra", test_activations, test_movement, bounds_of_symbolic_size, sizes_that_would_be_misread_are_refused)
+UNIT_MAIN("frontend extra", test_activations, test_movement, bounds_of_symbolic_size,
+          sizes_that_would_be_misread_are_refused)

@@ -211,25 +211,34 @@ ONNXCASE_TEST(
 
 ONNXCASE_TEST(
     test_refused,
-    "#ms.GroupQueryAttention(f32[1,2,4] 0 0 0 0 0 0 0 0; f32[1,2,2] 0 0 0 0; f32[1,2,2] 0 0 0 0; f32[1,1,2,2] 0 0 0 0; f32[1,1,2,2] 0 0 0 0; i32[1] 1; i32[1] 2) "
+    "#ms.GroupQueryAttention(f32[1,2,4] 0 0 0 0 0 0 0 0; f32[1,2,2] 0 0 0 0; f32[1,2,2] 0 0 0 0; f32[1,1,2,2] 0 0 0 0; "
+    "f32[1,1,2,2] 0 0 0 0; i32[1] 1; i32[1] 2) "
     "num_heads=2 kv_num_heads=1 ! operand 3 (past_key) is given",
     "#ms.GroupQueryAttention(f32[1,2,4] 0 0 0 0 0 0 0 0) ! multiple of kv_num_heads",
     "#ms.GroupQueryAttention(f32[1,2,4] 0 0 0 0 0 0 0 0) num_heads=3 kv_num_heads=2 ! multiple of kv_num_heads",
     "#ms.GroupQueryAttention(f32[1,2,6] 0 0 0 0 0 0 0 0 0 0 0 0) num_heads=2 kv_num_heads=1 ! whole heads",
-    "#ms.GroupQueryAttention(f32[1,2,4] 0 0 0 0 0 0 0 0; f32[1,2,2] 0 0 0 0) num_heads=2 kv_num_heads=1 ! both key and value",
-    "#ms.GroupQueryAttention(f32[1,2,8] 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0) num_heads=2 kv_num_heads=1 do_rotary=1 ! operand 7 is missing",
-    "#ms.GroupQueryAttention(f32[1,2,8] 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0) num_heads=2 kv_num_heads=1 qk_output=1 ! qk_output: expected 0",
-    "#ms.GroupQueryAttention(f32[1,2,8] 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0) num_heads=2 kv_num_heads=1 local_window_size=0 ! local_window_size",
-    "#ms.GroupQueryAttention(f32[1,2,8] 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0; _; _; _; _; _; _; f32[1,1] 1; f32[1,1] 0) num_heads=2 kv_num_heads=1 do_rotary=1 "
+    "#ms.GroupQueryAttention(f32[1,2,4] 0 0 0 0 0 0 0 0; f32[1,2,2] 0 0 0 0) num_heads=2 kv_num_heads=1 ! both key and "
+    "value",
+    "#ms.GroupQueryAttention(f32[1,2,8] 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0) num_heads=2 kv_num_heads=1 do_rotary=1 ! "
+    "operand 7 is missing",
+    "#ms.GroupQueryAttention(f32[1,2,8] 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0) num_heads=2 kv_num_heads=1 qk_output=1 ! "
+    "qk_output: expected 0",
+    "#ms.GroupQueryAttention(f32[1,2,8] 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0) num_heads=2 kv_num_heads=1 "
+    "local_window_size=0 "
+    "! local_window_size",
+    "#ms.GroupQueryAttention(f32[1,2,8] 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0; _; _; _; _; _; _; f32[1,1] 1; f32[1,1] 0) "
+    "num_heads=2 kv_num_heads=1 do_rotary=1 "
     "! attention: the sequence is longer than the rotary caches")
 
 #define VALUE(name, size) WIRE_VALUE("input", name, 1, WIRE_SYM("batch") WIRE_SYM("seq") WIRE_DIM(size))
-#define WITH_SIZES                                                                                                        \
-  "ir_version:10 opset_import{version:17} opset_import{domain:'com.microsoft' version:1} graph{name:'g' "                \
-  "node{domain:'com.microsoft' op_type:'GroupQueryAttention' input:'x' input:'k' input:'v' input:'' input:'' input:'' input:'' input:'c' input:'s' " \
-  "output:'y' attribute{name:'num_heads' type:2 i:2} attribute{name:'kv_num_heads' type:2 i:1} attribute{name:'do_rotary' type:2 i:1}} "            \
-  "initializer{name:'c' data_type:1 dims:3 dims:1 float_data:1.0 float_data:0.0 float_data:-1.0} "                       \
-  "initializer{name:'s' data_type:1 dims:3 dims:1 float_data:0.0 float_data:1.0 float_data:0.0} "                        \
+#define WITH_SIZES \
+  "ir_version:10 opset_import{version:17} opset_import{domain:'com.microsoft' version:1} graph{name:'g' " \
+  "node{domain:'com.microsoft' op_type:'GroupQueryAttention' input:'x' input:'k' input:'v' input:'' input:'' " \
+  "input:'' input:'' input:'c' input:'s' " \
+  "output:'y' attribute{name:'num_heads' type:2 i:2} attribute{name:'kv_num_heads' type:2 i:1} " \
+  "attribute{name:'do_rotary' type:2 i:1}} " \
+  "initializer{name:'c' data_type:1 dims:3 dims:1 float_data:1.0 float_data:0.0 float_data:-1.0} " \
+  "initializer{name:'s' data_type:1 dims:3 dims:1 float_data:0.0 float_data:1.0 float_data:0.0} " \
   VALUE("x", 4) VALUE("k", 2) VALUE("v", 2) WIRE_Y "}"
 
 /* Batch and length stay open; a longer sequence than the caches have is refused when sizes are bound. */
@@ -238,10 +247,12 @@ START_TEST(sizes_stay_open) {
   moec_buf b = onnxwire(WITH_SIZES);
   moec_module *m = NULL;
   onnxwire_run(WITH_SIZES, "f32[1,1,4] 1 2 3 4; f32[1,1,2] 1 2; f32[1,1,2] 5 6", "f32[1,1,4] 5 6 5 6");
-  onnxwire_run(WITH_SIZES, "f32[2,1,4] 1 2 3 4 1 2 3 4; f32[2,1,2] 1 2 1 2; f32[2,1,2] 5 6 7 8", "f32[2,1,4] 5 6 5 6 7 8 7 8");
+  onnxwire_run(WITH_SIZES, "f32[2,1,4] 1 2 3 4 1 2 3 4; f32[2,1,2] 1 2 1 2; f32[2,1,2] 5 6 7 8",
+               "f32[2,1,4] 5 6 5 6 7 8 7 8");
   UNIT_OK(moec_import_onnx_memory(moec_buf_str(&b), b.size, &m));
   for (int i = 0; i < 3; i++) UNIT_OK(moec_tensor_init(&in[i], MOEC_F32, 3, (int64_t[]){1, 4, i ? 2 : 4}));
-  UNIT_FAILS(moec_interp_run(m, (moec_fn){1}, in, 3, &out, 1, NULL), MOEC_INVALID_ARGUMENT, "longer than the rotary caches");
+  UNIT_FAILS(moec_interp_run(m, (moec_fn){1}, in, 3, &out, 1, NULL), MOEC_INVALID_ARGUMENT,
+             "longer than the rotary caches");
   for (int i = 0; i < 3; i++) moec_tensor_fini(&in[i]);
   moec_module_destroy(m);
   moec_buf_fini(&b);

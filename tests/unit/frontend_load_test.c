@@ -77,7 +77,8 @@ START_TEST(sizes_can_be_fixed) {
 END_TEST
 
 #define META(key, value) "metadata_props{key:'" key "' value:'" value "'}"
-#define ADD_SCALED MODEL(17, "node{input:'x' input:'w' output:'y' op_type:'Mul'}" INPUT("x", VALUE(2)) "initializer{name:'w' data_type:1 dims:2 float_data:1. float_data:2.} output{name:'y'}")
+#define ADD_SCALED MODEL(17, "node{input:'x' input:'w' output:'y' op_type:'Mul'}" INPUT("x", VALUE(2)) \
+  "initializer{name:'w' data_type:1 dims:2 float_data:1. float_data:2.} output{name:'y'}")
 
 START_TEST(metadata_gives_defaults_and_buffers) {
   moec_module *m;
@@ -94,14 +95,17 @@ START_TEST(metadata_gives_defaults_and_buffers) {
 END_TEST
 
 ONNXWIRE_TEST(wrong_metadata_is_refused,
-              {ADD_SCALED META("moec.default.x", "1 "), "metadata_props: \"moec.default.x\": expected a number, got \"1 \""},
+              {ADD_SCALED META("moec.default.x", "1 "),
+                  "metadata_props: \"moec.default.x\": expected a number, got \"1 \""},
               {ADD_SCALED META("moec.default.x", ""), "expected a number, got \"\""},
               {ADD_SCALED META("moec.default.x", "nan"), "its default nan is no f32"},
               {ADD_SCALED META("moec.default.w", "1"), "the model has no input \"w\""},
               {ADD_SCALED META("moec.default.y", "1"), "the model has no input \"y\""},
               {ADD_SCALED META("moec.trainable.x", "0"), "the model has no initializer \"x\""},
               {ADD_SCALED META("moec.trainable.w", "yes"), "expected 0, got \"yes\""},
-              {MODEL(17, NODE("Abs", "input:'x'", "y") "input{name:'x' type{tensor_type{elem_type:7 shape{}}}} output{name:'y'}") META("moec.default.x", "0.5"),
+              {MODEL(17, NODE("Abs", "input:'x'",
+                  "y") "input{name:'x' type{tensor_type{elem_type:7 shape{}}}} output{name:'y'}") META("moec.default.x",
+                  "0.5"),
                "its default 0.5 is no i64"})
 
 static const onnxwire_case wrong_inputs[] = {
@@ -274,8 +278,8 @@ static void check_weights(const char *dir, const char *weights_dir, const char *
   moec_module_destroy(m);
 }
 
-/* Beside the model no link is followed. In a folder that the user names, links are (it may be a cache of links), but only
- * plain names are opened. */
+/* Beside the model no link is followed. In a folder that the user names, links are (it may be a cache of links), but
+ * only plain names are opened. */
 START_TEST(weights_are_beside_the_model_or_in_a_named_folder) {
   static const float data[4] = {1, 2, 3, 4};
   char *dir = unit_folder(), *other = unit_folder(), path[256], target[256];
@@ -319,6 +323,7 @@ START_TEST(the_expanded_attention_is_read) {
 }
 END_TEST
 
-UNIT_MAIN("frontend load", metadata_gives_defaults_and_buffers, wrong_metadata_is_refused, open_sizes_are_symbols, sizes_can_be_fixed, wrong_sizes_are_named,
-          targets_are_computed, what_depends_on_sizes_is_no_constant, huge_results_need_no_memory,
-          weights_are_beside_the_model_or_in_a_named_folder, the_expanded_attention_is_read)
+UNIT_MAIN("frontend load", metadata_gives_defaults_and_buffers, wrong_metadata_is_refused, open_sizes_are_symbols,
+          sizes_can_be_fixed, wrong_sizes_are_named, targets_are_computed, what_depends_on_sizes_is_no_constant,
+          huge_results_need_no_memory, weights_are_beside_the_model_or_in_a_named_folder,
+          the_expanded_attention_is_read)

@@ -14,11 +14,14 @@ static char *print(const moec_module *m) {
 static char *text_of_op(const moec_op_info *info) {
   static const char *const values[] = {
       [MOEC_ATTR_I] = "-3",          [MOEC_ATTR_F] = "0x1p-1",      [MOEC_ATTR_B] = "true",     [MOEC_ATTR_E] = "none",
-      [MOEC_ATTR_S] = "\"s\"",       [MOEC_ATTR_INTS] = "[1, 2]",   [MOEC_ATTR_DIMS] = "[3, ?]", [MOEC_ATTR_DIM] = "n + 7",
+      [MOEC_ATTR_S] = "\"s\"",       [MOEC_ATTR_INTS] = "[1, 2]",   [MOEC_ATTR_DIMS] = "[3, ?]", [MOEC_ATTR_DIM] =
+      "n + 7",
       [MOEC_ATTR_FN] = "@\"main\"", [MOEC_ATTR_PARAM] = "@\"w\"", [MOEC_ATTR_DATA] = "i8[1] [4]"};
   moec_buf b = {0};
-  moec_buf_puts(&b, "module \"\" {\n  symbols n\n  param @\"w\" : f32[] {trainable = true, group = dense, shard_axis = -1, tie = 0, "
-                    "storage = f32, compute = f32, master = none, pieces = []}\n}\nfn @\"main\"() -> () {\n");
+  moec_buf_puts(
+      &b,
+      "module \"\" {\n  symbols n\n  param @\"w\" : f32[] {trainable = true, group = dense, shard_axis = -1, tie = 0, "
+      "storage = f32, compute = f32, master = none, pieces = []}\n}\nfn @\"main\"() -> () {\n");
   moec_buf_printf(&b, "  %%1 = %s(%%1, _)", info->text);
   for (uint32_t i = 0; i < info->n_attrs; i++)
     moec_buf_printf(&b, "%s%s = %s", i ? ", " : " {", info->attrs[i].name, values[info->attrs[i].kind]);
@@ -77,7 +80,9 @@ START_TEST(broken_modules_print_too) {
   moec_add_output(g, "", x);
   moec_add_output(g, "", (moec_value){9});
   char *text = print(m);
-  ck_assert_str_eq(text, "module \"\" {\n}\nfn @\"main\"(%1 \"x\" : none[]) -> (%1 \"\", %0 \"\") {\n  %2 = call() {fn = @\"\"} : i64[]\n}\n");
+  ck_assert_str_eq(text,
+                   "module \"\" {\n}\nfn @\"main\"(%1 \"x\" : none[]) -> (%1 \"\", %0 \"\") {\n  %2 = call() {fn = "
+                   "@\"\"} : i64[]\n}\n");
   free(text);
   moec_node_get(g, n)->op = MOEC_OP_PARAM, moec_node_get(g, n)->attrs = &param;
   text = print(m);

@@ -71,7 +71,8 @@ START_TEST(shards_and_links) {
   ck_assert_int_eq(symlink(unit_path(to, dir, "blob"), unit_path(path, dir, "model-1.safetensors")), 0);
   put_tensors(dir, "model-2.safetensors", 1, second);
   put(dir, "model.safetensors.index.json",
-      "{\"metadata\": {}, \"weight_map\": {\"a\": \"model-1.safetensors\", \"b\": \"model-2.safetensors\", \"c\": \"model-2.safetensors\", "
+      "{\"metadata\": {}, \"weight_map\": {\"a\": \"model-1.safetensors\", \"b\": \"model-2.safetensors\", \"c\": "
+      "\"model-2.safetensors\", "
       "\"d\": \"model-3.safetensors\"}}");
   UNIT_OK(moec_checkpoint_open(dir, &ck));
   UNIT_OK(find(ck, "a", 2, 3, &t));
@@ -106,7 +107,8 @@ START_TEST(hostile_indexes) {
     moec_checkpoint *ck;
     put(dir, "model.safetensors.index.json", cases[i].text);
     moec_status *s = moec_checkpoint_open(dir, &ck);
-    if (!s || !strstr(moec_status_message(s), cases[i].expected)) ck_abort_msg("%s: got %s", cases[i].text, moec_status_message(s));
+    if (!s || !strstr(moec_status_message(s), cases[i].expected))
+      ck_abort_msg("%s: got %s", cases[i].text, moec_status_message(s));
     ck_assert_int_eq(moec_status_exit(s), 2);
     moec_status_free(s);
     ck_assert_ptr_null(ck);
@@ -118,7 +120,8 @@ END_TEST
 START_TEST(nothing_there_or_no_safetensors) {
   char *dir = unit_folder();
   moec_checkpoint *ck;
-  UNIT_FAILS(moec_checkpoint_open(dir, &ck), MOEC_INVALID_ARGUMENT, "expected model.safetensors or model.safetensors.index.json");
+  UNIT_FAILS(moec_checkpoint_open(dir, &ck), MOEC_INVALID_ARGUMENT,
+             "expected model.safetensors or model.safetensors.index.json");
   put(dir, "model.safetensors", "\x08");
   UNIT_FAILS(moec_checkpoint_open(dir, &ck), MOEC_INVALID_MODEL, "model.safetensors");
   unit_remove(dir);
@@ -126,7 +129,8 @@ START_TEST(nothing_there_or_no_safetensors) {
 END_TEST
 
 /* The bytes of a planned checkpoint with tensors |names|, written with |seed|. */
-static moec_checkpoint *random_file(const char *dir, const char *file, uint64_t seed, size_t n, const char *const *names, moec_dtype t) {
+static moec_checkpoint *random_file(const char *dir, const char *file, uint64_t seed, size_t n,
+                                    const char *const *names, moec_dtype t) {
   char path[256];
   moec_ck_tensor ignored;
   moec_checkpoint *plan = moec_checkpoint_plan(t), *ck;
@@ -184,12 +188,14 @@ START_TEST(zeros_are_holes) {
   UNIT_OK(moec_ck_find(plan, "big", MOEC_CK_NORMAL, 2, (int64_t[]){1 << 16, 1 << 16}, &ignored));
   UNIT_OK(moec_ck_find(plan, "ones", MOEC_CK_ONES, 1, (int64_t[]){3}, &ignored));
   UNIT_OK(moec_ck_find(plan, "end", MOEC_CK_NORMAL, 1, (int64_t[]){5}, &ignored));
-  UNIT_OK(moec_ck_write_fresh(plan, unit_path(path, dir, "z.safetensors"), &(moec_ck_fresh){.zeros = true, .deviation = 1}));
+  UNIT_OK(moec_ck_write_fresh(plan, unit_path(path, dir, "z.safetensors"),
+                              &(moec_ck_fresh){.zeros = true, .deviation = 1}));
   moec_checkpoint_close(plan);
   ck_assert_int_eq(stat(path, &info), 0);
   ck_assert_int_lt(info.st_blocks, 1 << 11); /* of 8 GiB */
   UNIT_OK(moec_safetensors_open(path, &st));
-  const moec_tensor *big = &moec_safetensors_find(st, "big")->tensor, *ones = &moec_safetensors_find(st, "ones")->tensor;
+  const moec_tensor *big = &moec_safetensors_find(st, "big")->tensor,
+                    *ones = &moec_safetensors_find(st, "ones")->tensor;
   const moec_tensor *end = &moec_safetensors_find(st, "end")->tensor;
   for (size_t i = 0; i < 3; i++) ck_assert(moec_load_f64(MOEC_BF16, ones->data, i) == 1);
   for (size_t i = 0; i < 5; i++) ck_assert(moec_load_f64(MOEC_BF16, end->data, i) == 0);

@@ -18,7 +18,8 @@ static moec_config *config(const char *text) {
 }
 
 START_TEST(values_have_types_and_defaults) {
-  moec_config *c = config("{\"n\": 3, \"x\": 2.5, \"yes\": true, \"s\": \"silu\", \"none\": null, \"l\": [\"a\", \"b\"], \"i\": [4]}");
+  moec_config *c = config(
+      "{\"n\": 3, \"x\": 2.5, \"yes\": true, \"s\": \"silu\", \"none\": null, \"l\": [\"a\", \"b\"], \"i\": [4]}");
   ck_assert_int_eq(moec_cfg_int(c, "n"), 3);
   ck_assert_int_eq(moec_cfg_int(c, "absent|n"), 3);
   ck_assert_int_eq(moec_cfg_int_or(c, "none", 7), 7);
@@ -85,13 +86,15 @@ START_TEST(values_moec_cannot_honour_are_refused) {
 END_TEST
 
 START_TEST(keys_nobody_reads_are_listed) {
-  moec_config *c = config("{\"a\": 1, \"odd\": 2, \"known\": 3, \"sub\": {\"x\": 1, \"strange\": 2}, \"other\": {\"y\": 1}}");
+  moec_config *c =
+      config("{\"a\": 1, \"odd\": 2, \"known\": 3, \"sub\": {\"x\": 1, \"strange\": 2}, \"other\": {\"y\": 1}}");
   moec_buf b = {0};
   moec_cfg_int(c, "a");
   moec_cfg_ignore(c, "known absent");
   moec_cfg_int(moec_cfg_sub(c, "sub"), "x");
   moec_cfg_unread(c, &b);
-  ck_assert_str_eq(moec_buf_str(&b), "config.json: keys without a meaning for moec, not used: odd, other, sub.strange\n");
+  ck_assert_str_eq(moec_buf_str(&b),
+                   "config.json: keys without a meaning for moec, not used: odd, other, sub.strange\n");
   moec_buf_fini(&b);
   ck_assert_ptr_null(moec_cfg_sub(c, "absent"));
   ck_assert_ptr_null(moec_cfg_sub(c, "odd"));

@@ -5,14 +5,16 @@
 #include "models/models.h"
 #include "tests/unit/unit.h"
 
-static const char *const families[] = {"mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss", "minimax_m3", "qwen3_5_moe"};
+static const char *const families[] = {"mixtral", "qwen3_moe",  "deepseek_v2", "deepseek_v3",
+                                       "gpt_oss", "minimax_m3", "qwen3_5_moe"};
 enum { N_FAMILIES = sizeof families / sizeof *families, MAX_SETS = 8 };
 
 /* Imports the reference configuration of |family| with random weights into |dir|/m.onnx. */
 static moec_status *import(const char *family, const char *dir, size_t n, const char *const *sets, moec_buf *remarks) {
   char from[256], to[256];
   snprintf(from, sizeof from, "tests/data/%s", family);
-  const moec_checkpoint_options o = {.output = unit_path(to, dir, "m.onnx"), .init = true, .seed = 3, .sets = sets, .n_sets = n};
+  const moec_checkpoint_options o = {.output = unit_path(to, dir, "m.onnx"), .init = true, .seed = 3, .sets = sets,
+      .n_sets = n};
   return moec_import_checkpoint(from, &o, remarks);
 }
 
@@ -25,7 +27,8 @@ static void check_model(const char *dir, const char *what) {
   UNIT_OK(moec_import_onnx(unit_path(path, dir, "m.onnx"), &o, &m));
   for (int i = 0; i < 2; i++) {
     UNIT_OK(moec_tensor_init(&in[i], MOEC_I64, 2, (int64_t[]){2, 5}));
-    for (int64_t k = 0; k < 10; k++) ((int64_t *)in[i].data)[k] = i ? k != 5 : 7 * k; /* the second row starts with a gap */
+    for (int64_t k = 0; k < 10; k++) ((int64_t *)in[i].data)[k] = i ? k != 5 : 7 * k; /* the second row starts with a
+                                                                                         gap */
   }
   UNIT_OK(moec_interp_run(m, (moec_fn){1}, in, 2, &out, 1, NULL));
   for (int64_t k = 0; k < moec_tensor_numel(&out); k++) {
@@ -56,21 +59,25 @@ static const struct { const char *family, *sets[MAX_SETS]; } honoured[] = {
     {"mixtral", {"head_dim=null"}},
     {"mixtral", {"rope_parameters=null", "rope_theta=5000.0"}},
     {"mixtral", {"rope_parameters.rope_type=linear", "rope_parameters.factor=2"}},
-    {"mixtral", {"rope_parameters={\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":64}"}},
-    {"mixtral", {"rope_parameters=null", "rope_scaling={\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":32}"}},
+    {"mixtral", {"rope_parameters={\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+                 "\"original_max_position_embeddings\":64}"}},
+    {"mixtral", {"rope_parameters=null",
+        "rope_scaling={\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":32}"}},
     {"mixtral", {"rope_parameters.partial_rotary_factor=0.5"}},
     {"qwen3_moe", {"norm_topk_prob=false", "attention_bias=true"}},
     {"qwen3_moe", {"decoder_sparse_step=2"}},
     {"qwen3_moe", {"mlp_only_layers=[0,2]"}},
     {"qwen3_moe", {"use_sliding_window=true", "sliding_window=2", "max_window_layers=1"}},
-    {"qwen3_moe", {"use_sliding_window=true", "sliding_window=2", "layer_types=[\"full_attention\",\"sliding_attention\",\"full_attention\"]"}},
+    {"qwen3_moe", {"use_sliding_window=true", "sliding_window=2",
+        "layer_types=[\"full_attention\",\"sliding_attention\",\"full_attention\"]"}},
     {"qwen3_moe", {"model_type=qwen2_moe", "shared_expert_intermediate_size=24"}},
     {"qwen3_moe", {"model_type=qwen2_moe", "shared_expert_intermediate_size=24", "qkv_bias=false"}},
     {"deepseek_v2", {"topk_method=greedy"}},
     {"deepseek_v2", {"q_lora_rank=null", "n_shared_experts=null", "first_k_dense_replace=3"}},
     {"deepseek_v2", {"attention_bias=true"}},
     {"deepseek_v3", {"norm_topk_prob=false", "rope_interleave=false"}},
-    {"deepseek_v3", {"rope_parameters={\"rope_type\":\"yarn\",\"rope_theta\":10000,\"factor\":4,\"mscale\":1,\"mscale_all_dim\":0.5,\"original_max_position_embeddings\":32}"}},
+    {"deepseek_v3", {"rope_parameters={\"rope_type\":\"yarn\",\"rope_theta\":10000,\"factor\":4,\"mscale\":1,\"mscale_all_dim\":0.5,"
+                     "\"original_max_position_embeddings\":32}"}},
     {"gpt_oss", {"layer_types=null", "sliding_window=2", "swiglu_limit=3"}},
     {"gpt_oss", {"attention_bias=false"}},
     {"minimax_m3", {"index_local_blocks=0", "index_topk_blocks=1", "index_block_size=2"}},
@@ -101,7 +108,8 @@ static const struct { const char *family, *set, *expected; } refused[] = {
     {"mixtral", "model_type=llama", "model_type: expected one of"},
     {"mixtral", "model_type=null", "model_type is missing"},
     {"mixtral", "hidden_act=gelu", "hidden_act: expected \"silu\", got \"gelu\""},
-    {"mixtral", "rope_parameters.rope_type=longrope", "rope_type: expected default, linear, llama3 or yarn, got \"longrope\""},
+    {"mixtral", "rope_parameters.rope_type=longrope",
+        "rope_type: expected default, linear, llama3 or yarn, got \"longrope\""},
     {"mixtral", "rope_parameters.partial_rotary_factor=0.2", "rope: expected"},
     {"mixtral", "num_key_value_heads=3", "expected whole groups, got 4 and 3"},
     {"mixtral", "num_experts_per_tok=5", "num_experts_per_tok: expected at most the 4 experts, got 5"},
@@ -165,7 +173,8 @@ START_TEST(a_missing_or_misshapen_tensor_is_named) {
   static const struct { const char *set, *expected; } cases[] = {
       {"num_hidden_layers=4", "tensor \"model.layers.3.input_layernorm.weight\" is missing"},
       {"hidden_size=32", "tensor \"model.embed_tokens.weight\": expected shape [199, 32], got [199, 64]"},
-      {"num_local_experts=5", "tensor \"model.layers.0.block_sparse_moe.gate.weight\": expected shape [5, 64], got [4, 64]"},
+      {"num_local_experts=5", "tensor \"model.layers.0.block_sparse_moe.gate.weight\": expected shape [5, 64], got [4, "
+                              "64]"},
       {"quantization_config={\"quant_method\":\"fp8\"}", "quantization_config"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -173,7 +182,8 @@ START_TEST(a_missing_or_misshapen_tensor_is_named) {
     moec_buf remarks = {0};
     const moec_checkpoint_options o = {.output = unit_path(to, dir, "m.onnx"), .sets = &cases[i].set, .n_sets = 1};
     moec_status *s = moec_import_checkpoint("tests/data/mixtral", &o, &remarks);
-    if (!s || !strstr(moec_status_message(s), cases[i].expected)) ck_abort_msg("%s: got \"%s\"", cases[i].set, moec_status_message(s));
+    if (!s || !strstr(moec_status_message(s), cases[i].expected))
+      ck_abort_msg("%s: got \"%s\"", cases[i].set, moec_status_message(s));
     moec_status_free(s);
     ck_assert_int_ne(access(to, F_OK), 0);
     moec_buf_fini(&remarks);

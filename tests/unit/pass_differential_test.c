@@ -1,6 +1,6 @@
 /* Each case of tests/passes computes the same before and after its pass, on random inputs of several sizes, some with
- * NaN, infinities and zeros of both signs. In f64 without rounding, so that a reordered sum is no difference; constants of
- * the model are f32 still, and what a pass computes from them may be exact. */
+ * NaN, infinities and zeros of both signs. In f64 without rounding, so that a reordered sum is no difference; constants
+ * of the model are f32 still, and what a pass computes from them may be exact. */
 #include <math.h>
 
 #include "ir/interp.h"
@@ -72,12 +72,14 @@ static void compare(const pass_case *c, const moec_tensor *a, const moec_tensor 
   if (!same) ck_abort_msg("%s: output %zu changed its type", c->file, output);
   for (int64_t i = 0; i < moec_tensor_numel(a); i++) {
     double x = moec_load_f64(a->dtype, a->data, (size_t)i), y = moec_load_f64(b->dtype, b->data, (size_t)i);
-    if (!close_enough(x, y)) ck_abort_msg("%s: output %zu, element %lld: %.17g became %.17g", c->file, output, (long long)i, x, y);
+    if (!close_enough(x, y))
+      ck_abort_msg("%s: output %zu, element %lld: %.17g became %.17g", c->file, output, (long long)i, x, y);
   }
 }
 
 /* False: these sizes or indices are not for this model. */
-static bool run_both(const pass_case *c, const moec_module *before, const moec_module *after, bool special, const int64_t *symbols) {
+static bool run_both(const pass_case *c, const moec_module *before, const moec_module *after, bool special,
+                     const int64_t *symbols) {
   const moec_graph *g = moec_main(before);
   moec_interp_options options = {.f64 = true};
   moec_tensor in[MAX_VALUES] = {0}, x[MAX_VALUES] = {0}, y[MAX_VALUES] = {0};
@@ -88,7 +90,8 @@ static bool run_both(const pass_case *c, const moec_module *before, const moec_m
   if (s && moec_status_code(s) == MOEC_INTERNAL) ck_abort_msg("%s: %s", c->file, moec_status_message(s));
   moec_status_free(s);
   if (ran) {
-    UNIT_OK(moec_context(moec_interp_run(after, (moec_fn){1}, in, g->n_inputs, y, g->n_outputs, &options), "%s", c->file));
+    UNIT_OK(
+        moec_context(moec_interp_run(after, (moec_fn){1}, in, g->n_inputs, y, g->n_outputs, &options), "%s", c->file));
     for (size_t i = 0; i < g->n_outputs; i++) compare(c, &x[i], &y[i], i);
   }
   for (size_t i = 0; i < MAX_VALUES; i++) {

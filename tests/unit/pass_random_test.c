@@ -103,7 +103,9 @@ static void logic(maker *k) {
   moec_value x = any_of(k, pick(2) ? 'F' : 'I'), c = any_of(k, 'B');
   switch (pick(4)) {
     case 0: keep(k, moec_b_binary(&k->b, compare[pick(6)], x, pick(2) ? like(k, x) : filled(k, x))); break;
-    case 1: keep(k, moec_b_binary(&k->b, pick(2) ? MOEC_OP_AND : MOEC_OP_OR, c, pick(2) ? like(k, c) : filled(k, c))); break;
+    case 1:
+      keep(k, moec_b_binary(&k->b, pick(2) ? MOEC_OP_AND : MOEC_OP_OR, c, pick(2) ? like(k, c) : filled(k, c)));
+      break;
     case 2: keep(k, moec_b_unary(&k->b, MOEC_OP_NOT, c)); break;
     default:
       c = moec_b_binary(&k->b, MOEC_OP_LT, x, filled(k, x));
@@ -231,7 +233,8 @@ static void index_ops(maker *k) {
   moec_dim n = t.dims[axis];
   moec_value i = moec_b_iota(&k->b, MOEC_I64, 1, &n, 0);
   moec_attrs_GATHER g = {.axis = axis};
-  if (moec_dim_is_const(k->m, n, &d) && pick(2)) i = moec_b_scalar_i(&k->b, MOEC_I64, (int64_t)pick((uint32_t)d) - (pick(2) ? d : 0));
+  if (moec_dim_is_const(k->m, n, &d) && pick(2))
+    i = moec_b_scalar_i(&k->b, MOEC_I64, (int64_t)pick((uint32_t)d) - (pick(2) ? d : 0));
   if (pick(2)) i = moec_b_unsqueeze(&k->b, i, 0);
   moec_value in[3] = {x, i};
   if (pick(3)) {
@@ -239,7 +242,8 @@ static void index_ops(maker *k) {
     return;
   }
   if (!moec_dim_is_const(k->m, t.dims[0], &d)) return;
-  int64_t from = pick((uint32_t)d), count = 1 + pick((uint32_t)(d - from < 4 ? d - from : 4)); /* rows of another value, into x */
+  /* rows of another value, into x */
+  int64_t from = pick((uint32_t)d), count = 1 + pick((uint32_t)(d - from < 4 ? d - from : 4));
   int64_t rows[4] = {from, from + 1, from + 2, from + 3};
   moec_dim shape[2] = {con(k, count), con(k, 1)};
   in[1] = moec_b_const(&k->b, moec_type_make(k->m, MOEC_I64, 2, shape), rows, (size_t)count * sizeof *rows);
@@ -267,7 +271,8 @@ static void library(maker *k) {
     for (uint32_t j = 0; j < u.rank && nb == 0; j++)
       if (moec_dim_eq(t.dims[i], u.dims[j]) && (int64_t)i != contract[0] && (int64_t)j != contract[1] && pick(2))
         batch[0] = i, batch[1] = j, nb = 1;
-  moec_attrs_DOT a = {.lhs_batch = {nb, &batch[0]}, .rhs_batch = {nb, &batch[1]}, .lhs_contract = {1, &contract[0]}, .rhs_contract = {1, &contract[1]}};
+  moec_attrs_DOT a = {.lhs_batch = {nb, &batch[0]}, .rhs_batch = {nb, &batch[1]}, .lhs_contract = {1, &contract[0]},
+      .rhs_contract = {1, &contract[1]}};
   moec_value in[2] = {x, y};
   moec_value z = moec_b_op(&k->b, MOEC_OP_DOT, &a, 2, in, 1);
   keep(k, z);
@@ -277,8 +282,9 @@ static void library(maker *k) {
 /* ---- one graph ------------------------------------------------------------------------------------ */
 
 static moec_module *random_module(uint64_t seed) {
-  static void (*const steps[])(maker *k) = {unary, root,  binary, binary, logic, casts,     reshape, transpose, broadcast,
-                                            slice, joins, reduce, norm,   ramp,  index_ops, library, library};
+  static void (*const steps[])(maker * k) = {unary,   root,      binary,    binary,  logic,  casts,
+                                             reshape, transpose, broadcast, slice,   joins,  reduce,
+                                             norm,    ramp,      index_ops, library, library};
   state = seed * 0x9e3779b97f4a7c15u + 1;
   moec_module *m = moec_module_create();
   moec_graph *g = moec_fn_get(m, moec_fn_add(m, "main"));
@@ -331,7 +337,8 @@ static void compare(uint64_t seed, const char *pass, moec_module *m, const moec_
   run(m, got);
   for (size_t o = 0; o < moec_main(m)->n_outputs; o++) {
     for (int64_t i = 0; i < moec_tensor_numel(&want[o]); i++) {
-      double x = moec_load_f64(want[o].dtype, want[o].data, (size_t)i), y = moec_load_f64(got[o].dtype, got[o].data, (size_t)i);
+      double x = moec_load_f64(want[o].dtype, want[o].data, (size_t)i),
+             y = moec_load_f64(got[o].dtype, got[o].data, (size_t)i);
       bool same = x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= 1e-6 * (1 + fabs(x));
       if (!same) ck_abort_msg("MOEC_SEED=%llu, %s: output %zu, element %lld: %.17g became %.17g",
                               (unsigned long long)seed, pass, o, (long long)i, x, y);

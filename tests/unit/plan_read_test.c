@@ -170,7 +170,8 @@ START_TEST(test_records_that_lie) {
           b->moe_layers[0].schedule = MOEC_AT_TRAIN);
   REFUSED("parameter 0: grad: expected a buffer of a gradient", b->params[0].grad = 0);
   REFUSED("input 0: has_default: expected an index below 2, got 2", b->inputs[0].has_default = 2);
-  REFUSED("input 1: default: expected a value of type i64, got 0.5", (b->inputs[1].has_default = 1, b->inputs[1].dflt = 0.5));
+  REFUSED("input 1: default: expected a value of type i64, got 0.5",
+          (b->inputs[1].has_default = 1, b->inputs[1].dflt = 0.5));
   REFUSED("constraint 0: b: expected an index below", b->constraints[0].b = MOEC_NONE);
   REFUSED("MoE layer 0: indices: expected an index below", b->moe_layers[0].indices = 4000);
   REFUSED("call 0: function: expected an index below 1, got 1", b->calls[0].function = 1);

@@ -46,7 +46,8 @@ static void run_passes(const golden *f, moec_module *m) {
   moec_pass_ctx cx = {.options = &options};
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
     UNIT_OK(moec_context(moec_run_pass(m, passes[i], &cx), "%s/%s", f->family, f->file));
-  for (size_t i = 0; i < cx.remarks.n && getenv("MOEC_REMARKS"); i++) fprintf(stderr, "%s/%s: %s\n", f->family, f->file, cx.remarks.lines[i]);
+  for (size_t i = 0; i < cx.remarks.n && getenv("MOEC_REMARKS"); i++)
+    fprintf(stderr, "%s/%s: %s\n", f->family, f->file, cx.remarks.lines[i]);
 }
 
 static int count(const moec_module *m, moec_op op) {
@@ -59,12 +60,15 @@ static int count(const moec_module *m, moec_op op) {
 static void check_counts(const golden *f, const moec_module *m, const char *when) {
   const struct { const char *what; int want, got; } c[] = {
       {"moe.select", f->moe, count(m, MOEC_OP_MOE_SELECT)},       {"moe.plan", f->moe, count(m, MOEC_OP_MOE_PLAN)},
-      {"moe.dispatch", f->moe, count(m, MOEC_OP_MOE_DISPATCH)},   {"moe.grouped_dot", 2 * f->moe, count(m, MOEC_OP_MOE_GROUPED_DOT)},
-      {"moe.weight", f->moe, count(m, MOEC_OP_MOE_WEIGHT)},       {"moe.combine", f->moe, count(m, MOEC_OP_MOE_COMBINE)},
+      {"moe.dispatch", f->moe, count(m, MOEC_OP_MOE_DISPATCH)},   {"moe.grouped_dot", 2 * f->moe,
+          count(m, MOEC_OP_MOE_GROUPED_DOT)},
+      {"moe.weight", f->moe, count(m, MOEC_OP_MOE_WEIGHT)},       {"moe.combine", f->moe,
+          count(m, MOEC_OP_MOE_COMBINE)},
       {"attention", f->attention, count(m, MOEC_OP_ATTENTION)},   {"rms_norm", f->rms_norm, count(m, MOEC_OP_RMS_NORM)},
       {"rope", f->rope, count(m, MOEC_OP_ROPE)},                  {"swiglu", f->swiglu, count(m, MOEC_OP_SWIGLU)}};
   for (size_t i = 0; i < sizeof c / sizeof *c; i++)
-    if (c[i].want != c[i].got) ck_abort_msg("%s/%s%s: %d %s, expected %d", f->family, f->file, when, c[i].got, c[i].what, c[i].want);
+    if (c[i].want != c[i].got)
+      ck_abort_msg("%s/%s%s: %d %s, expected %d", f->family, f->file, when, c[i].got, c[i].what, c[i].want);
 }
 
 START_TEST(composites_are_counted) {

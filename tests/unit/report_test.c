@@ -7,13 +7,22 @@
 static const char model[] =
     "module \"small.onnx\" {\n"
     "  symbols batch, seq\n"
-    "  param @\"embed\" : f32[10, 4] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = f32, compute = f32, master = none, pieces = []}\n"
-    "  param @\"n0\" : f32[4] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = f32, compute = f32, master = none, pieces = []}\n"
-    "  param @\"r0\" : f32[6, 4] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = f32, compute = f32, master = none, pieces = []}\n"
-    "  param @\"up0\" : f32[6, 8, 4] {trainable = true, group = expert, shard_axis = 0, tie = 0, storage = bf16, compute = f32, master = none, pieces = []}\n"
-    "  param @\"down0\" : f32[6, 4, 8] {trainable = true, group = expert, shard_axis = 0, tie = 0, storage = bf16, compute = f32, master = none, pieces = []}\n"
-    "  param @\"up1\" : f32[6, 8, 4] {trainable = true, group = expert, shard_axis = 0, tie = 0, storage = bf16, compute = f32, master = none, pieces = []}\n"
-    "  param @\"spare\" : f32[7] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = f32, compute = f32, master = none, pieces = []}\n"
+    "  param @\"embed\" : f32[10, 4] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = f32, "
+    "compute "
+    "= f32, master = none, pieces = []}\n"
+    "  param @\"n0\" : f32[4] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = f32, compute = "
+    "f32, "
+    "master = none, pieces = []}\n"
+    "  param @\"r0\" : f32[6, 4] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = f32, compute = "
+    "f32, master = none, pieces = []}\n"
+    "  param @\"up0\" : f32[6, 8, 4] {trainable = true, group = expert, shard_axis = 0, tie = 0, storage = bf16, "
+    "compute = f32, master = none, pieces = []}\n"
+    "  param @\"down0\" : f32[6, 4, 8] {trainable = true, group = expert, shard_axis = 0, tie = 0, storage = bf16, "
+    "compute = f32, master = none, pieces = []}\n"
+    "  param @\"up1\" : f32[6, 8, 4] {trainable = true, group = expert, shard_axis = 0, tie = 0, storage = bf16, "
+    "compute = f32, master = none, pieces = []}\n"
+    "  param @\"spare\" : f32[7] {trainable = true, group = dense, shard_axis = -1, tie = 0, storage = f32, compute = "
+    "f32, master = none, pieces = []}\n"
     "}\n"
     "fn @\"main\"(%1 \"ids\" : i64[batch, seq]) -> (%12 \"logits\") {\n"
     "  %2 = param() {param = @\"embed\"} : f32[10, 4]\n"
@@ -26,7 +35,8 @@ static const char model[] =
     "  %9 = call(%3, %4, %5, %6, %7, %8) {fn = @\"moe0\"} : f32[batch, seq, 4]\n"
     "  %10 = param() {param = @\"up1\"} : f32[6, 8, 4]\n"
     "  %11 = call(%9, %4, %5, %6, %10, %8) {fn = @\"moe0\"} : f32[batch, seq, 4]\n"
-    "  %12 = dot(%11, %2) {lhs_batch = [], rhs_batch = [], lhs_contract = [2], rhs_contract = [1]} : f32[batch, seq, 10]\n"
+    "  %12 = dot(%11, %2) {lhs_batch = [], rhs_batch = [], lhs_contract = [2], rhs_contract = [1]} : f32[batch, seq, "
+    "10]\n"
     "}\n"
     "fn @\"k_embed\"(%1 \"a\" : f32[10, 4], %2 \"b\" : i64[batch, seq]) -> (%3 \"o\") {\n"
     "  %3 = gather(%1, %2) {axis = 0} : f32[batch, seq, 4]\n"
@@ -35,7 +45,9 @@ static const char model[] =
     "  %1 = iota() {dtype = f32, shape = [seq], axis = 0} : f32[seq]\n"
     "  %2 = cos(%1) : f32[seq]\n"
     "}\n"
-    "fn @\"moe0\"(%1 \"x\" : f32[batch, seq, 4], %2 \"n\" : f32[4], %3 \"r\" : f32[6, 4], %4 \"s\" : f32[seq], %5 \"u\" : f32[6, 8, 4], %6 \"d\" : f32[6, 4, 8]) -> (%21 \"y\") {\n"
+    "fn @\"moe0\"(%1 \"x\" : f32[batch, seq, 4], %2 \"n\" : f32[4], %3 \"r\" : f32[6, 4], %4 \"s\" : f32[seq], %5 "
+    "\"u\" "
+    ": f32[6, 8, 4], %6 \"d\" : f32[6, 4, 8]) -> (%21 \"y\") {\n"
     "  %7 = fused(%1, %2, %4) {fn = @\"k_norm\", rows = batch*seq} : f32[batch*seq, 4]\n"
     "  %8 = dot(%7, %3) {lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [1]} : f32[batch*seq, 6]\n"
     "  %9 = moe.select(%8) {k = 2} : i64[batch*seq, 2]\n"
@@ -151,10 +163,13 @@ START_TEST(the_moe_function) {
   ck_assert_int_eq(int_at(e, "experts"), 6);
   ck_assert_int_eq(int_at(e, "k"), 2);
   ck_assert_str_eq(text_at(e, "intermediate.text"), "8");
-  ck_assert(json_is_false(at(e, "gated")) && json_is_true(at(e, "adds_residual")) && json_is_null(at(e, "shared_expert")));
-  static const char *const stages[] = {"score", "select", "weights", "plan", "dispatch", "fc1", "activation", "fc2", "weight", "combine"};
+  ck_assert(json_is_false(at(e, "gated")) && json_is_true(at(e, "adds_residual")) &&
+            json_is_null(at(e, "shared_expert")));
+  static const char *const stages[] = {"score", "select",     "weights", "plan",   "dispatch",
+                                       "fc1",   "activation", "fc2",     "weight", "combine"};
   ck_assert_uint_eq(json_array_size(at(e, "stages")), 10);
-  for (size_t i = 0; i < 10; i++) ck_assert_str_eq(json_string_value(json_object_get(json_array_get(at(e, "stages"), i), "stage")), stages[i]);
+  for (size_t i = 0; i < 10; i++)
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(at(e, "stages"), i), "stage")), stages[i]);
   ck_assert_str_eq(text_at(e, "stages.6.title"), "silu");
   json_decref(r);
 }
@@ -162,8 +177,10 @@ END_TEST
 
 START_TEST(every_cut_has_its_reason) {
   static const struct { int from, to; const char *reason; } cuts[] = {
-      {-1, 0, "span_start"},       {0, 1, "gemm_operand"},  {1, 2, "select"},        {1, 3, "gemm_result"}, {2, 3, "library_result"},
-      {2, 4, "expert_plan"},       {0, 4, "expert_dispatch"}, {3, 4, "expert_weight"}, {-1, 4, "span_start"}, {4, -1, "span_end"},
+      {-1, 0, "span_start"},       {0, 1, "gemm_operand"},  {1, 2, "select"},        {1, 3, "gemm_result"},
+          {2, 3, "library_result"},
+      {2, 4, "expert_plan"},       {0, 4, "expert_dispatch"}, {3, 4, "expert_weight"}, {-1, 4, "span_start"},
+          {4, -1, "span_end"},
   };
   json_t *r = small();
   const json_t *list = at(r, "functions.1.cuts");
@@ -200,8 +217,10 @@ START_TEST(sizes_are_the_callers) {
   moec_module *m = NULL;
   UNIT_OK(moec_parse(model, &m));
   const moec_report_dim wrong[] = {{"sequence", 1}}, zero[] = {{"seq", 0}};
-  UNIT_FAILS(moec_report_build(m, &(moec_report_input){.dims = wrong, .n_dims = 1}, &r), MOEC_INVALID_ARGUMENT, "(batch, seq), got \"sequence\"");
-  UNIT_FAILS(moec_report_build(m, &(moec_report_input){.dims = zero, .n_dims = 1}, &r), MOEC_INVALID_ARGUMENT, "1 or more");
+  UNIT_FAILS(moec_report_build(m, &(moec_report_input){.dims = wrong, .n_dims = 1}, &r), MOEC_INVALID_ARGUMENT,
+             "(batch, seq), got \"sequence\"");
+  UNIT_FAILS(moec_report_build(m, &(moec_report_input){.dims = zero, .n_dims = 1}, &r), MOEC_INVALID_ARGUMENT,
+             "1 or more");
   moec_module_destroy(m);
 }
 END_TEST
@@ -210,8 +229,10 @@ START_TEST(text_view) {
   static const char *const lines[] = {
       "small.onnx\n", "  inputs       ids  i64[batch, seq]\n", "  block A      x1   moe0 + moe0\n",
       "  0-1        0          moe0        6          2    4         8        39.4 k      up0\n",
-      "moe0  x2   ", "      ~> r1: library GEMM reads its operand from memory\n", "      ~> r4: expert region: token order changes at dispatch\n",
-      "      ~> end: the span ends at the residual add\n", "                  score      in r1\n", "  outline: said why\n",
+      "moe0  x2   ", "      ~> r1: library GEMM reads its operand from memory\n",
+      "      ~> r4: expert region: token order changes at dispatch\n",
+      "      ~> end: the span ends at the residual add\n", "                  score      in r1\n",
+      "  outline: said why\n",
   };
   json_t *r = small();
   char *s = render(r, "text");
@@ -318,7 +339,8 @@ static size_t damage(json_t *root, json_t *v, size_t n) {
     snprintf(name, sizeof name, "%s", key);
     json_incref(child);
     for (size_t k = 0; k < 2; k++, n++) {
-      json_t *others[] = {NULL, json_null(), json_integer(-7), json_integer(1LL << 60), json_string("x"), json_array(), json_object()};
+      json_t *others[] = {NULL,         json_null(),  json_integer(-7), json_integer(1LL << 60), json_string("x"),
+                          json_array(), json_object()};
       moec_buf b = {0};
       json_t *other = others[n % 7];
       if (other) json_object_set(v, name, other);
@@ -348,11 +370,13 @@ START_TEST(edited_reports) {
   UNIT_FAILS(moec_report_render(r, "text", &b), MOEC_INVALID_MODEL, "expected version 1, got 9");
   json_object_set_new(r, "version", json_integer(1));
   json_object_del(json_array_get(json_object_get(r, "moe_layers"), 1), "k");
-  UNIT_FAILS(moec_report_render(r, "text", &b), MOEC_INVALID_MODEL, "report: moe_layers: [1]: the field \"k\" is missing");
+  UNIT_FAILS(moec_report_render(r, "text", &b), MOEC_INVALID_MODEL,
+             "report: moe_layers: [1]: the field \"k\" is missing");
   free(s);
   json_decref(r);
 }
 END_TEST
 
-UNIT_MAIN("report", the_model, the_moe_function, every_cut_has_its_reason, blocks_layers_and_hoisted_work, sizes_are_the_callers, text_view,
-          dot_is_balanced, html_loads_nothing, hostile_names, same_report_every_time, hashes_ignore_names_of_sizes, unknown_formats, edited_reports)
+UNIT_MAIN("report", the_model, the_moe_function, every_cut_has_its_reason, blocks_layers_and_hoisted_work,
+          sizes_are_the_callers, text_view, dot_is_balanced, html_loads_nothing, hostile_names, same_report_every_time,
+          hashes_ignore_names_of_sizes, unknown_formats, edited_reports)

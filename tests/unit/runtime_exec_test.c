@@ -309,7 +309,8 @@ START_TEST(test_sizes_of_defaults_come_from_other_inputs) {
   static io t;
   set(&t, 2, 6);
   UNIT_OK(moec_input_borrow(m, 1, &t.vi));
-  UNIT_FAILS(moec_forward(m), MOEC_INVALID_ARGUMENT, "input \"x\": axis 0: the inputs' shapes do not tell what batch is");
+  UNIT_FAILS(moec_forward(m), MOEC_INVALID_ARGUMENT,
+             "input \"x\": axis 0: the inputs' shapes do not tell what batch is");
   moec_close(m);
   free(file);
 }

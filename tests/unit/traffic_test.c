@@ -1,6 +1,7 @@
 /* Bytes through memory. A region is what could be one kernel: kernels of one function that read each other's results
  * with no library call, attention or expert stage on the way. What its kernels read and write is at most 1.3 times
- * what the region must move: the values it takes from outside, weights among them, and those it gives away, each once. */
+ * what the region must move: the values it takes from outside, weights among them, and those it gives away, each once.
+ * */
 #include "frontend/frontend.h"
 #include "passes/pass.h"
 #include "tests/unit/unit.h"
@@ -123,8 +124,8 @@ static double worst_ratio(const moec_module *m, const char *what, int *n_regions
       double ratio = t.moved / t.own;
       ++*n_regions;
       if (ratio > 1.001)
-        printf("%s: %s, region of node %u: %.0f bytes moved, %.0f its own, %.2f times\n", what, moec_sym_str(m, g->name), r,
-               t.moved, t.own, ratio);
+        printf("%s: %s, region of node %u: %.0f bytes moved, %.0f its own, %.2f times\n", what,
+               moec_sym_str(m, g->name), r, t.moved, t.own, ratio);
       if (ratio > worst) worst = ratio;
     }
     free(region);
