@@ -37,6 +37,15 @@ static moec_dim attention_flops(const report *r, const moec_graph *g, moec_node 
   return moec_dim_mul(r->m, scores, moec_dim_add(r->m, head, moec_dim_const(r->m, 5)));
 }
 
+/* Five products, those of the scores and of the gradients of probabilities, q, k and v. */
+static moec_dim attention_grad_flops(const report *r, const moec_graph *g, moec_node n) {
+  moec_type_info q = moec_ty(g, moec_in(g, n, 0)), k = moec_ty(g, moec_in(g, n, 1)), v = moec_ty(g, moec_in(g, n, 2));
+  moec_dim scores = k.dims[1];
+  for (int i = 0; i < 3; i++) scores = moec_dim_mul(r->m, scores, q.dims[i]);
+  moec_dim head = moec_dim_add(r->m, times(r, q.dims[3], 6), times(r, v.dims[3], 4));
+  return moec_dim_mul(r->m, scores, moec_dim_add(r->m, head, moec_dim_const(r->m, 8)));
+}
+
 static moec_dim conv_flops(const report *r, const moec_graph *g, moec_node n) {
   moec_dim f = times(r, numel(r, g, moec_out(g, n, 0)), 2);
   moec_type_info w = moec_ty(g, moec_in(g, n, 1));
@@ -51,6 +60,7 @@ moec_dim moec_report_node_flops(const report *r, const moec_graph *g, moec_node 
     case MOEC_OP_DOT: return dot_flops(r, g, n);
     case MOEC_OP_CONV: return conv_flops(r, g, n);
     case MOEC_OP_ATTENTION: return attention_flops(r, g, n);
+    case MOEC_OP_ATTENTION_GRAD: return attention_grad_flops(r, g, n);
     case MOEC_OP_MOE_GROUPED_DOT: return times(r, moec_dim_mul(r->m, out, moec_ty(g, moec_in(g, n, 0)).dims[1]), 2);
     case MOEC_OP_MOE_COMBINE: return times(r, out, MOEC_ATTRS(g, n, MOE_COMBINE)->k);
     case MOEC_OP_MOE_GROUPED_OUTER: { /* the outer product of each row once, whatever its expert */

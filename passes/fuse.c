@@ -4,7 +4,7 @@
  *
  * Library nodes (dot, conv, topk, cumsum, scatter, random, control, moe.*) stay, with operands and results in memory.
  * Everything between them goes into kernels: functions called by `fused`, whose body is generated code. Composites are
- * inlined first, but for attention, which is a kernel of its own together with its mask. Stages:
+ * inlined first, but for attention and its gradient, which are kernels of their own together with their mask. Stages:
  *
  *     fuse_matrix    dots read strided matrices
  *     fuse_split     sums over many rows go in two stages; the first has the rows of what is computed next to it

@@ -79,6 +79,7 @@ typedef struct moec_fuse_plan {
 } moec_fuse_plan;
 
 bool moec_fuse_is_library(moec_op op);
+bool moec_fuse_is_attention(moec_op op); /* or its gradient: a kernel of its own */
 /* Goes into kernels: what is neither a library node nor a parameter nor a large constant. */
 bool moec_fuse_is_fusable(const moec_graph *g, moec_node n);
 /* |v| without the reshapes on top of it: they are names for the same bytes. */

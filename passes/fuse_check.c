@@ -23,10 +23,10 @@ static moec_status *check_kernel(const moec_graph *g) {
   uint32_t attentions = 0, reductions = 0, sums = 0, results = 0;
   for (uint32_t n = 1; n < g->n_nodes; n++) {
     moec_op op = g->nodes[n].op;
-    attentions += op == MOEC_OP_ATTENTION;
+    attentions += moec_fuse_is_attention(op);
     reductions += moec_op_cls(op) == MOEC_CLASS_REDUCE;
     sums += op == MOEC_OP_BLOCK_SUM;
-    bool allowed = op == MOEC_OP_ATTENTION || op == MOEC_OP_BLOCK_SUM ||
+    bool allowed = moec_fuse_is_attention(op) || op == MOEC_OP_BLOCK_SUM ||
                    (op != MOEC_OP_PARAM && moec_op_cls(op) != MOEC_CLASS_COMPOSITE && !moec_fuse_is_library(op));
     if (!allowed)
       return MOEC_BUG("fuse: kernel @\"%s\" holds %s", moec_sym_str(g->m, g->name), moec_op_get(op)->text);

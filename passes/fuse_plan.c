@@ -139,7 +139,7 @@ static bool fits(moec_fuse_plan *p, moec_value v, moec_node n, const moec_reads 
   moec_op op = moec_op_of(p->g, n);
   bool reduce = moec_op_cls(op) == MOEC_CLASS_REDUCE, heavy = moec_fuse_is_heavy(op);
   moec_value root = moec_fuse_space(p->g, k->roots[0]);
-  if (r->overflow || op == MOEC_OP_ATTENTION || op == MOEC_OP_BLOCK_SUM) return false;
+  if (r->overflow || moec_fuse_is_attention(op) || op == MOEC_OP_BLOCK_SUM) return false;
   if (k->n_nodes >= MOEC_MAX_KERNEL_NODES) return false;
   if (k->attention) return !reduce;
   if (moec_op_is_elementwise(op) && r->n > MAX_HEAVY_READS) return false;
@@ -216,10 +216,11 @@ static void mark_needed(moec_fuse_plan *p) {
   const moec_graph *g = p->g;
   for (uint32_t n = 1; n < g->n_nodes; n++) {
     const moec_node_info *d = &g->nodes[n];
-    uint32_t n_in = d->op == MOEC_OP_ATTENTION ? 3 : d->n_in; /* the mask is computed in place */
+    bool attention = moec_fuse_is_attention(d->op);
     if (d->op == MOEC_OP_BLOCK_SUM) need(p, g->edges[d->out]);
-    if (d->op != MOEC_OP_ATTENTION && !moec_fuse_is_library(d->op) && !p->epilogue[n]) continue;
-    for (uint32_t i = 0; i < n_in; i++) need(p, g->edges[d->in + i]);
+    if (!attention && !moec_fuse_is_library(d->op) && !p->epilogue[n]) continue;
+    for (uint32_t i = 0; i < d->n_in; i++)
+      if (!attention || i != 3) need(p, g->edges[d->in + i]); /* its mask is computed in place */
   }
   for (size_t i = 0; i < g->n_outputs; i++) need(p, g->outputs[i]);
 }
