@@ -32,7 +32,6 @@ typedef struct flattener {
   uint32_t *file_index;   /* by module file: index into plan files */
   uint8_t *fn_static;     /* by function: 1 where no type of it has a symbol */
   moec_schedule program; /* of the entry being flattened */
-  moec_schedule program; /* of the entry being flattened */
   uint32_t n_blocks;
 } flattener;
 
@@ -391,56 +390,7 @@ static void add_gradient(flattener *c, uint32_t param, uint32_t tensor, moec_typ
   }
   if (p->grad == MOEC_NONE) p->grad = new_tensor(c, MOEC_BUFFER_GRAD, type, "");
   uint32_t from = buffer_of(c, tensor), to = buffer_of(c, p->grad);
-static uint32_t buffer_of(const flattener *c, uint32_t tensor) { return c->t->tensors[tensor].buffer; }
-
-static void add_copy(flattener *c, uint32_t from, uint32_t to) {
-  uint32_t args[2] = {from, to};
-  moec_plan_step step = no_step;
-  step.op = MOEC_STEP_COPY, step.schedule = (uint32_t)c->program, step.n_in = step.n_out = 1;
-  step.args = moec_plan_pool(c->t, 2, args), step.flops = moec_plan_expr_const(c->t, 0);
-  MOEC_TABLE_ADD(c->t, steps, step);
-}
-
-/* The parameter whose gradient is called |name|; MOEC_NONE: none. */
-static uint32_t gradient_of(const flattener *c, const char *name) {
-  if (strncmp(name, "grad.", 5) != 0) return MOEC_NONE;
-  for (uint32_t i = 0; i < c->t->n_params; i++)
-    if (strcmp(moec_plan_text(c->t, c->t->params[i].name), name + 5) == 0) return i;
-  return MOEC_NONE;
-}
-
-/* A gradient has one buffer, written by the program that runs. */
-static void add_gradient(flattener *c, uint32_t param, uint32_t tensor, moec_type type) {
-  moec_plan_param *p = &c->t->params[param];
-  moec_plan_buffer *b = &c->t->buffers[buffer_of(c, tensor)];
-  if (p->grad == MOEC_NONE && b->kind == MOEC_BUFFER_STEP) {
-    b->kind = MOEC_BUFFER_GRAD;
-    p->grad = tensor;
-    return;
-  }
-  if (p->grad == MOEC_NONE) p->grad = new_tensor(c, MOEC_BUFFER_GRAD, type, "");
-  uint32_t from = buffer_of(c, tensor), to = buffer_of(c, p->grad);
   if (b->kind != MOEC_BUFFER_STEP) {
-    add_copy(c, tensor, p->grad);
-    return;
-  }
-  for (size_t k = 0; k < c->t->n_tensors; k++)
-    if (c->t->tensors[k].buffer == from) c->t->tensors[k].buffer = to;
-}
-
-  if (b->kind != MOEC_BUFFER_STEP) {
-static void add_output(flattener *c, uint32_t tensor, moec_type type, const char *name) {
-  if (c->t->buffers[buffer_of(c, tensor)].kind == MOEC_BUFFER_STEP) {
-    c->t->buffers[buffer_of(c, tensor)].kind = MOEC_BUFFER_OUTPUT;
-  } else {
-    uint32_t copy = new_tensor(c, MOEC_BUFFER_OUTPUT, type, name);
-    add_copy(c, tensor, copy);
-    tensor = copy;
-  }
-  moec_plan_io r = {.name = moec_plan_str(c->t, name), .tensor = tensor, .schedule = (uint32_t)c->program};
-  MOEC_TABLE_ADD(c->t, outputs, r);
-}
-
     add_copy(c, tensor, p->grad);
     return;
   }
@@ -529,32 +479,6 @@ static void fix_unused_symbols(moec_plan_tables *t) {
 }
 
 static uint8_t *find_static(moec_module *m, moec_arena *a) {
-/* The programs of a module by the names of their entries. */
-static const struct {
-  const char *name;
-  moec_schedule program;
-} programs[] = {{"train", MOEC_AT_TRAIN}, {"vjp", MOEC_AT_VJP}};
-
-static moec_status *program_of(const moec_graph *g, moec_schedule *out) {
-  const char *name = moec_sym_str(g->m, g->name);
-  *out = MOEC_AT_STEP;
-  if (g == moec_main(g->m)) return NULL;
-  for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
-    if (strcmp(name, programs[i].name) == 0) *out = programs[i].program;
-  return *out == MOEC_AT_STEP ? MOEC_BUG("entry @\"%s\" is no program", name) : NULL;
-}
-
-static moec_status *add_entry(flattener *c, uint32_t fn) {
-  frame f = {.g = c->m->fns[fn], .slots = MOEC_NEW_ARRAY(c->t->arena, slot, c->m->fns[fn]->n_values)};
-  MOEC_TRY(program_of(f.g, &c->program));
-  for (size_t i = 0; i < f.g->n_values; i++) f.slots[i] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
-  f.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn, MOEC_NONE}));
-  add_io(c, &f);
-  MOEC_TRY(flatten(c, &f));
-  add_outputs(c, &f);
-  return NULL;
-}
-
   uint8_t *r = MOEC_NEW_ARRAY(a, uint8_t, m->n_fns);
   for (size_t i = 1; i < m->n_fns; i++) {
     r[i] = 1;
@@ -584,6 +508,7 @@ static moec_status *program_of(const moec_graph *g, moec_schedule *out) {
 static moec_status *add_entry(flattener *c, uint32_t fn) {
   frame f = {.g = c->m->fns[fn], .slots = MOEC_NEW_ARRAY(c->t->arena, slot, c->m->fns[fn]->n_values)};
   MOEC_TRY(program_of(f.g, &c->program));
+  for (size_t i = 0; i < f.g->n_values; i++) f.slots[i] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
   f.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn, MOEC_NONE}));
   add_io(c, &f);
   MOEC_TRY(flatten(c, &f));

@@ -33,17 +33,6 @@ moec_node moec_plan_weighted_dispatch(const moec_graph *g, moec_node n);
 /* Whether all readers of dispatch |n| do its work. */
 bool moec_plan_only_weighted(const moec_graph *g, moec_node n);
 
-/* codegen/plan_moe.c; all want use lists.
- * The only reader of |v|, looking through reshapes; {0} when there are several. */
-moec_node moec_plan_only_reader(const moec_graph *g, moec_value v);
-/* Whether the step of a combine applies the weights of node |n|: their orders of rows are those of one plan. */
-bool moec_plan_is_restored(const moec_graph *g, moec_node n);
-/* The dispatch whose rows node |n| weights, as the gradient of a restore does: one step reads the rows of the tokens
- * and writes them weighted. {0}: none. */
-moec_node moec_plan_weighted_dispatch(const moec_graph *g, moec_node n);
-/* Whether all readers of dispatch |n| do its work. */
-bool moec_plan_only_weighted(const moec_graph *g, moec_node n);
-
 /* codegen/plan_lifetimes.c: schedules sorted, accumulators aliased, first and last use of step buffers. */
 void moec_plan_lifetimes(moec_plan_tables *t);
 

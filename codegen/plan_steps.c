@@ -3,7 +3,6 @@
 
 #include "codegen/plan_build.h"
 #include "ir/matrix.h"
-#include "ir/matrix.h"
 
 /* The attributes a step takes, in order, by IR op; KIND of ops.def. */
 typedef struct step_rule {

@@ -34,8 +34,6 @@ static parts parts_of(const report_fn *f, const report_region *reg) {
       case MOEC_OP_MOE_PLAN:
       case MOEC_OP_MOE_GROUPED_OUTER:
       case MOEC_OP_MOE_GROUP_SUM:
-      case MOEC_OP_MOE_GROUPED_OUTER:
-      case MOEC_OP_MOE_GROUP_SUM:
       case MOEC_OP_MOE_COMBINE: break;
       default: p.n_between++; break;
     }

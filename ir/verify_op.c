@@ -102,7 +102,9 @@ static moec_status *fused_has_rows(const use *u) {
     moec_value v = g->outputs[i];
     if (moec_def_op(g, v) == MOEC_OP_BLOCK_SUM) v = moec_in(g, moec_def(g, v), 0); /* its rows are those it adds up */
     moec_type t = g->values[v.i].type;
-    if (!has_rows(u->m, t, a->rows)) return BAD("rows = %s is no product of the first axes of result %zu, %s", moec_dim_text(u->m, a->rows), i, moec_type_text(u->m, t));
+    if (!has_rows(u->m, t, a->rows))
+      return BAD("rows = %s is no product of the first axes of result %zu, %s", moec_dim_text(u->m, a->rows), i,
+                 moec_type_text(u->m, t));
   }
   return NULL;
 }

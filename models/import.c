@@ -2,10 +2,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <limits.h>
-#include <sys/stat.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -96,22 +92,6 @@ static moec_status *spare(const char *dir, const char *path) {
   return NULL;
 }
 
-/* Models in the checkpoint's folder may be replaced, its other files not. */
-static moec_status *spare(const char *dir, const char *path) {
-  char real[PATH_MAX];
-  const char *names[2] = {path, realpath(path, real)}, *end = strrchr(path, '.');
-  if (!names[1] || (end && strcmp(end, ".onnx") == 0)) return NULL;
-  for (int i = 0; i < 2; i++) {
-    char folder[PATH_MAX];
-    struct stat of_file, of_dir;
-    const char *slash = strrchr(names[i], '/');
-    snprintf(folder, sizeof folder, "%.*s.", slash ? (int)(slash - names[i]) + 1 : 0, names[i]);
-    if (stat(folder, &of_file) || stat(dir, &of_dir) || of_file.st_dev != of_dir.st_dev || of_file.st_ino != of_dir.st_ino) continue;
-    return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected another file than those of the checkpoint", path);
-  }
-  return NULL;
-}
-
 /* Two runs: the first tells which tensors there are, the second reads what was written for them. */
 static moec_status *write_fresh(const family *f, moec_config *top, moec_config *c, const moec_checkpoint_options *o,
                                 const char *path) {
@@ -137,9 +117,7 @@ static moec_status *import_config(const char *dir, const moec_checkpoint_options
   MOEC_TRY(moec_cfg_end(top));
   if (!c) return moec_error(MOEC_INVALID_MODEL, "config.json: %s is missing", f->object);
   MOEC_TRY(spare(dir, o->output));
-  MOEC_TRY(spare(dir, o->output));
   if (o->init) {
-    MOEC_TRY(spare(dir, path));
     const char *path = init_path(a, o->output);
     MOEC_TRY(spare(dir, path));
     MOEC_TRY(write_fresh(f, top, c, o, path));

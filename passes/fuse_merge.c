@@ -190,7 +190,6 @@ static void merge(moec_fuse_plan *p, uint32_t a, uint32_t b, moec_dim rows) {
   x->row_axes = flat ? -1 : moec_fuse_prefix(p, x->roots[0], rows);
   x->n_nodes += y->n_nodes;
   if (y->block) x->block = y->block;
-  if (y->block) x->block = y->block;
   if (y->first_node < x->first_node) x->first_node = y->first_node;
   if (y->last_node > x->last_node) x->last_node = y->last_node;
   uint32_t last = a;

@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <string.h>
 
 typedef struct moec_kernel_args {
   void *const *buf;   /* inputs, then outputs */
@@ -316,9 +315,7 @@ MOEC_FLOATS(f64, double, )
       for (int64_t j = 0; j < n; j++)                                                              \
         _Pragma("GCC unroll 8") for (int r = 0; r < 8; r++)                                        \
           sum[r] += y[j * stride + d + r / nv] * s[j * nv + r % nv];                               \
-/* clang-format on */
       _Pragma("GCC unroll 8") for (int r = 0; r < 8; r++) x[d * nv + r] = sum[r];                  \
-/* s[j][lane] = sum over d < size of y[j][d] * x[d][lane] */
     }                                                                                              \
   }
 MOEC_TILES(1)
@@ -327,7 +324,6 @@ MOEC_TILES(4)
 /* clang-format on */
 
 /* s[j][lane] = sum over d < size of y[j][d] * x[d][lane] */
-/* x[d][lane] += sum over j < n of y[j][d] * s[j][lane] */
 MOEC_INLINE void moec_tile_products(const float *y, int64_t stride, const float *x, float *s, int64_t size, int64_t n,
                                     const int nv) {
   const moec_v8 *v = (const moec_v8 *)x;

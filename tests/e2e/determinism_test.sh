@@ -9,7 +9,8 @@ for family in qwen3_moe gpt_oss; do
   cp "$MOEC_SOURCE/tests/data/$family/model.onnx" "$dir/a/model.onnx"
   cp "$MOEC_SOURCE/tests/data/$family/model.onnx" "$dir/some/other place/model.onnx"
   (cd "$dir/a" && "$MOEC" compile model.onnx -o first --target cpu --dump-dir dump)
-  (cd "$dir/some" && LC_ALL=C TZ=Asia/Tokyo TMPDIR=$dir/some "$MOEC" compile "other place/model.onnx" -o ../second --target cpu)
+  (cd "$dir/some" && LC_ALL=C TZ=Asia/Tokyo TMPDIR=$dir/some \
+    "$MOEC" compile "other place/model.onnx" -o ../second --target cpu)
   cmp "$dir/a/first" "$dir/second"
   [ -s "$dir/a/dump/kernels.c" ] && [ -s "$dir/a/dump/00-import.ir" ]
   "$MOEC" inspect "$dir/a/model.onnx" --format json >"$dir/one.json"

@@ -21,7 +21,10 @@ refused() {
 }
 
 # npy FILE DTYPE SHAPE BYTES: BYTES in printf notation.
-npy() { { printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "{'descr': '$2', 'fortran_order': False, 'shape': $3, }"; printf '%b' "$4"; } >"$1"; }
+npy() {
+  printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "{'descr': '$2', 'fortran_order': False, 'shape': $3, }" >"$1"
+  printf '%b' "$4" >>"$1"
+}
 long() { for i in "$@"; do printf '\\x%02x\\0\\0\\0\\0\\0\\0\\0' "$i"; done; }
 
 echo "== command line"
