@@ -8,8 +8,6 @@
  *
  *     fuse_matrix    dots read strided matrices
  *     fuse_split     sums over many rows go in two stages; the first has the rows of what is computed next to it
- *     fuse_matrix    dots read strided matrices
- *     fuse_split     sums over many rows go in two stages; the first has the rows of what is computed next to it
  *     fuse_epilogue  adds that a library call does on its way out stay adds
  *     fuse_plan      which values are stored, which are computed where they are read (fuse_access, fuse_cost)
  *     fuse_merge     kernels with the same rows that share data become one
@@ -37,6 +35,7 @@ static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_fuse_share
   for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++) p.symbols[i] = NOMINAL_SIZE;
   MOEC_TRY(moec_fuse_matrices(g));
   MOEC_TRY(moec_fuse_split(&p));
+  MOEC_TRY(moec_fuse_reorder(g)); /* compacts: array order is topological from here on */
   p.place = MOEC_NEW_ARRAY(a, moec_place, g->n_values);
   p.must = MOEC_NEW_ARRAY(a, uint8_t, g->n_values);
   p.likely_stored = MOEC_NEW_ARRAY(a, uint8_t, g->n_values);

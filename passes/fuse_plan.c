@@ -43,10 +43,6 @@ moec_value moec_fuse_space(const moec_graph *g, moec_value root) {
   return moec_def_op(g, root) == MOEC_OP_BLOCK_SUM ? moec_in(g, moec_def(g, root), 0) : root;
 }
 
-moec_value moec_fuse_space(const moec_graph *g, moec_value root) {
-  return moec_def_op(g, root) == MOEC_OP_BLOCK_SUM ? moec_in(g, moec_def(g, root), 0) : root;
-}
-
 int moec_fuse_prefix(const moec_fuse_plan *p, moec_value v, moec_dim rows) {
   moec_type_info t = moec_ty(p->g, moec_fuse_space(p->g, v));
   moec_dim d = moec_dim_const(p->m, 1);
@@ -59,7 +55,7 @@ int moec_fuse_prefix(const moec_fuse_plan *p, moec_value v, moec_dim rows) {
 }
 
 static moec_dim leading(const moec_fuse_plan *p, moec_value v, int k) {
-  moec_type_info t = moec_ty(p->g, moec_fuse_space(p->g, v));
+  moec_type_info t = moec_ty(p->g, v);
   moec_dim d = moec_dim_const(p->m, 1);
   for (int i = 0; i < k; i++) d = moec_dim_mul(p->m, d, t.dims[i]);
   return d;
