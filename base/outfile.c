@@ -137,7 +137,7 @@ moec_status *moec_outfile_write(moec_outfile *f, const void *data, size_t size) 
 
 moec_status *moec_outfile_zeros(moec_outfile *f, uint64_t size) {
   static const char zeros[1 << 16];
-  if (f->temp) { /* a regular file of our own: what lies behind its end reads as zeros */
+  if (f->temp || f->unnamed) { /* a regular file of our own: what lies behind its end reads as zeros */
     off_t at = size > INT64_MAX ? -1 : lseek(f->fd, (off_t)size, SEEK_CUR);
     return at < 0 || ftruncate(f->fd, at) ? failed("write", f->path) : NULL;
   }
