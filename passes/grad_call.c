@@ -210,14 +210,20 @@ static moec_status *build_bwd(joint *j, const char *name, bool whole) {
 
 /* ---- recompute-skip ----------------------------------------------------------------------- */
 
-/* A forward node of the gradient part that reads the combined output for its value. */
+/* Whether |x| is the combined output, or another view of it. */
+static bool is_combined(const joint *j, moec_value x) {
+  while (moec_def_op(j->g, x) == MOEC_OP_RESHAPE || moec_def_op(j->g, x) == MOEC_OP_TRANSPOSE) x = moec_in(j->g, moec_def(j->g, x), 0);
+  return moec_def(j->g, x).i < j->n_f && moec_def_op(j->g, x) == MOEC_OP_MOE_COMBINE;
+}
+
+/* A node of the gradient part that reads the combined output for its value. */
 static moec_node reader_of_combine(const joint *j) {
   const moec_graph *g = j->g;
   for (uint32_t n = 1; n < g->n_nodes; n++)
     for (uint32_t i = 0; i < g->nodes[n].n_in; i++) {
       moec_value x = moec_in(g, (moec_node){n}, i);
-      bool combined = moec_def(g, x).i && moec_def(g, x).i < j->n_f && moec_def_op(g, x) == MOEC_OP_MOE_COMBINE;
-      if (combined && is_live(j, (moec_node){n}) && j->needed[x.i]) return (moec_node){n};
+      bool view = g->nodes[n].op == MOEC_OP_RESHAPE || g->nodes[n].op == MOEC_OP_TRANSPOSE;
+      if (!view && is_combined(j, x) && is_live(j, (moec_node){n})) return (moec_node){n};
     }
   return (moec_node){0};
 }
@@ -229,10 +235,10 @@ static moec_status *check_skip(const joint *j, moec_pass_ctx *cx) {
   const char *fn = moec_sym_str(j->m, moec_fn_get(j->m, j->v->fn)->name), *node = moec_m_name(j->g, reader);
   if (o->skip_combine == MOEC_SKIP_ON)
     return moec_error(MOEC_UNSUPPORTED,
-                      "--skip-recompute-combine on: in %s, %s \"%s\" reads the combined output for its value, so the "
+                      "--skip-recompute-combine on: in %s, %s %s reads the combined output for its value, so the "
                       "replay has to compute it",
                       fn, moec_op_get(moec_op_of(j->g, reader))->text, node);
-  moec_remark(cx, j->m, "recompute: %s keeps moe.combine in its replay: %s \"%s\" reads its value", fn,
+  moec_remark(cx, j->m, "recompute: %s keeps moe.combine in its replay: %s %s reads its value", fn,
               moec_op_get(moec_op_of(j->g, reader))->text, node);
   return NULL;
 }
