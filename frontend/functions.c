@@ -160,9 +160,25 @@ static moec_status *take_results(const call *c, moec_scope *inner) {
   return NULL;
 }
 
+/* The call gives no attribute that the function does not declare. */
+static moec_status *check_attributes(const call *c) {
+  const Onnx__NodeProto *p = c->n->p;
+  for (size_t i = 0; i < p->n_attribute; i++) {
+    const Onnx__AttributeProto *known;
+    const char *name = p->attribute[i]->name;
+    MOEC_TRY(find_default(c->n->x, c->f, name, &known));
+    bool declared = known != NULL;
+    for (size_t k = 0; k < c->f->n_attribute && !declared; k++)
+      declared = strcmp(c->f->attribute[k], name) == 0;
+    if (!declared) return BAD("expected attributes that it declares, got \"%s\"", name);
+  }
+  return NULL;
+}
+
 static moec_status *run_call(const call *c, moec_scope *inner) {
   moec_import *x = c->n->x;
   Onnx__NodeProto **nodes;
+  MOEC_TRY(check_attributes(c));
   MOEC_TRY(bind_inputs(c, inner));
   MOEC_TRY(bind_nodes(c, c->f->n_node, c->f->node, &nodes));
   moec_scope *scope = x->scope;

@@ -136,6 +136,21 @@ moec_status *moec_value_of(moec_import *x, char *name, const char *what, moec_va
   return moec_builder_end(&x->b);
 }
 
+/* Sizes that an output declares are remarks of exporters, often with symbols of their own; its dtype is a promise. */
+static moec_status *check_declared(moec_import *x, const Onnx__ValueInfoProto *output,
+                                   moec_value v) {
+  const Onnx__TypeProto *t = output->type;
+  moec_dtype is = moec_ty(x->b.g, v).dtype;
+  if (!t || t->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !t->tensor_type ||
+      !t->tensor_type->elem_type)
+    return NULL;
+  moec_dtype want = moec_dtype_from_onnx(t->tensor_type->elem_type);
+  if (want == is) return NULL;
+  return BAD("output \"%s\": expected the declared %s, got %s", output->name,
+             want ? moec_dtype_get(want)->text : "element type, which is unknown",
+             moec_dtype_get(is)->text);
+}
+
 static moec_status *add_outputs(moec_import *x, const Onnx__GraphProto *g) {
   moec_scope seen;
   moec_scope_init(&seen, x->m->arena);
@@ -145,6 +160,7 @@ static moec_status *add_outputs(moec_import *x, const Onnx__GraphProto *g) {
     moec_value v = {0};
     if (!moec_scope_add(&seen, x->m->arena, name)) return BAD("the output name \"%s\" stands twice", name);
     MOEC_TRY(moec_value_of(x, name, moec_arena_printf(x->m->arena, "output \"%s\"", name), &v));
+    MOEC_TRY(check_declared(x, g->output[i], v));
     moec_add_output(x->b.g, name, v);
   }
   return NULL;

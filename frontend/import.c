@@ -150,7 +150,10 @@ moec_status *moec_onnx_bad(moec_onnx *n, const char *fmt, ...) {
 
 const Onnx__AttributeProto *moec_onnx_attr(const moec_onnx *n, const char *name) {
   for (size_t i = 0; i < n->p->n_attribute; i++)
-    if (strcmp(n->p->attribute[i]->name, name) == 0) return n->p->attribute[i];
+    if (strcmp(n->p->attribute[i]->name, name) == 0) {
+      if (n->read) n->read[i] = true;
+      return n->p->attribute[i];
+    }
   return NULL;
 }
 
@@ -298,6 +301,62 @@ static moec_status *check_added(const moec_onnx *n, size_t first_value, size_t f
   return NULL;
 }
 
+/* Attributes of known operators that change no result here, or only where an importer asks for them. */
+static const struct {
+  const char *op, *name;
+} idle[] = {
+    {"ReduceSum", "noop_with_empty_axes"},
+    {"ReduceMean", "noop_with_empty_axes"},
+    {"ReduceMax", "noop_with_empty_axes"},
+    {"ReduceMin", "noop_with_empty_axes"},
+    {"ReduceProd", "noop_with_empty_axes"},
+    {"ReduceL1", "noop_with_empty_axes"},
+    {"ReduceL2", "noop_with_empty_axes"},
+    {"ReduceSumSquare", "noop_with_empty_axes"},
+    {"ReduceLogSum", "noop_with_empty_axes"},
+    {"ReduceLogSumExp", "noop_with_empty_axes"},
+    {"Split", "num_outputs"},
+    {"SplitToSequence", "keepdims"},
+    {"Cast", "saturate"},
+    {"CastLike", "saturate"}, /* of float8 */
+    {"Dropout", "ratio"},
+    {"Dropout", "seed"},                    /* of training */
+    {"Attention", "qk_matmul_output_mode"}, /* of a result that is refused */
+    {"Attention", "softmax_precision"},     /* f32 */
+    {"GroupQueryAttention", "rotary_interleaved"},
+    {"MoE", "activation_alpha"},
+    {"MoE", "activation_beta"},
+    {"MoE", "swiglu_limit"},
+    {"MoE", "swiglu_fusion"},
+    {"TopK", "sorted"}, /* sorted is one of the orders that 0 allows */
+    {"LayerNormalization", "stash_type"},
+    {"RMSNormalization", "stash_type"},
+    {"SimplifiedLayerNormalization", "stash_type"}, /* f32 */
+};
+
+/* What nodes that compute sizes may have; their evaluation asks only for what matters to lists. */
+static const char *const of_sizes[] = {"allowzero", "axes",     "axis", "fmod",
+                                       "keepdims",  "saturate", "to",   "value"};
+
+static void mark_read_by_sizes(moec_onnx *n) {
+  for (size_t k = 0; k < sizeof of_sizes / sizeof *of_sizes; k++)
+    (void)moec_onnx_attr(n, of_sizes[k]);
+}
+
+/* An attribute that nobody asked for is none of the operator's in this version, and may want another result. */
+static moec_status *check_attributes(moec_onnx *n) {
+  for (size_t i = 0; i < n->p->n_attribute; i++) {
+    const char *name = n->p->attribute[i]->name;
+    bool known = n->read[i];
+    for (size_t k = 0; k < sizeof idle / sizeof *idle && !known; k++)
+      known = strcmp(idle[k].op, n->p->op_type) == 0 && strcmp(idle[k].name, name) == 0;
+    if (!known)
+      return moec_onnx_bad(n, "expected attributes of %s-%lld, got \"%s\"", n->p->op_type,
+                           (long long)n->opset, name);
+  }
+  return NULL;
+}
+
 static moec_status *dispatch(moec_onnx *n) {
   const Onnx__FunctionProto *f = moec_find_function(n->x, n->p);
   if (f) return moec_inline_function(n, f);
@@ -309,8 +368,12 @@ static moec_status *dispatch(moec_onnx *n) {
   n->op = rule->op;
   size_t first_value = n->b->g->n_values, first_constraint = n->m->n_constraints;
   MOEC_TRY(moec_import_content(n, &done));
-  if (!done) MOEC_TRY(rule->fn(n));
+  if (done)
+    mark_read_by_sizes(n);
+  else
+    MOEC_TRY(rule->fn(n));
   MOEC_TRY(moec_builder_end(n->b)); /* attributes of a wrong type, say */
+  MOEC_TRY(check_attributes(n));
   return check_added(n, first_value, first_constraint);
 }
 
@@ -321,6 +384,7 @@ static moec_status *import_node(moec_import *x, size_t index, const Onnx__NodePr
   moec_onnx n = {.x = x, .p = p, .b = &x->b, .m = x->m, .opset = opset_of(x, domain)};
   n.what = moec_arena_printf(x->m->arena, "node %zu \"%s\" (%s%s%s-%lld)", index, p->name, domain, *domain ? "::" : "",
                              p->op_type, (long long)n.opset);
+  n.read = MOEC_NEW_ARRAY(x->m->arena, bool, p->n_attribute);
   x->b.g->loc = moec_sym_make(x->m, *p->name ? p->name : n.what);
   bool skip = x->n_unsupported && poisoned(&n);
   moec_status *s = skip ? NULL : dispatch(&n);

@@ -48,6 +48,7 @@ typedef struct moec_onnx {
   int64_t opset;    /* of the node's domain */
   moec_op op;       /* from onnx_ops.def, where the importer is shared by several ops */
   const char *what; /* for messages: node 12 "name" (Op-13) */
+  bool *read;       /* by attribute: somebody asked for it; NULL where there are none */
 } moec_onnx;
 
 typedef moec_status *(*moec_import_fn)(moec_onnx *n);

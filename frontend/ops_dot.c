@@ -49,6 +49,18 @@ static moec_status *conv_ints(moec_onnx *n, const char *name, uint32_t count, in
   return NULL;
 }
 
+/* The sizes of the filter, where they are said once more. */
+static moec_status *check_kernel(moec_onnx *n, moec_value w, uint32_t rank) {
+  moec_ints kernel;
+  if (!moec_attr_ints(n, "kernel_shape", &kernel)) return NULL;
+  bool same = kernel.n == rank - 2 && moec_b_ty(n->b, w).rank == rank;
+  for (uint32_t i = 0; i < kernel.n && same; i++)
+    same = moec_dim_is(n->m, moec_b_dim(n->b, w, (int)i + 2), kernel.v[i]);
+  return same ? NULL
+              : moec_onnx_bad(n, "kernel_shape: expected the sizes of operand 1, %s",
+                              moec_onnx_text(n, w));
+}
+
 IMPORTER(conv) {
   moec_value in[3];
   moec_attrs_CONV a = {.groups = moec_attr_int(n, "group", 1)};
@@ -60,6 +72,7 @@ IMPORTER(conv) {
   if (rank < 3)
     return moec_onnx_bad(n, "operand 0: expected rank at least 3, got %s",
                          moec_onnx_text(n, in[0]));
+  MOEC_TRY(check_kernel(n, in[1], rank));
   MOEC_TRY(conv_ints(n, "strides", rank - 2, 1, 1, &a.strides));
   MOEC_TRY(conv_ints(n, "dilations", rank - 2, 1, 1, &a.dilations));
   MOEC_TRY(conv_ints(n, "pads", 2 * (rank - 2), 0, 0, &a.pads));

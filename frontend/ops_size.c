@@ -80,7 +80,7 @@ static moec_status *give_floats(moec_onnx *n, uint32_t rank, size_t count, const
 
 IMPORTER(constant) {
   if (n->p->n_attribute != 1) return moec_onnx_bad(n, "expected one attribute, got %zu", n->p->n_attribute);
-  const Onnx__AttributeProto *a = n->p->attribute[0];
+  const Onnx__AttributeProto *a = moec_onnx_attr(n, n->p->attribute[0]->name);
   if (strcmp(a->name, "value_int") == 0) return give_ints(n, 0, 1, &a->i);
   if (strcmp(a->name, "value_ints") == 0) return give_ints(n, 1, a->n_ints, a->ints);
   if (strcmp(a->name, "value_float") == 0) return give_floats(n, 0, 1, &a->f);

@@ -153,42 +153,66 @@ ONNXWIRE_TEST(
     {WIRE_MODEL(WIRE_ABS "value_info{name:'x'}" WIRE_X WIRE_Y), NULL})
 
 ONNXWIRE_TEST(
-    nodes, {WIRE_MODEL("node{input:'y' output:'z' op_type:'Neg'}" WIRE_ABS WIRE_X "output{name:'z'}"), NULL},
-    {WIRE_MODEL("node{input:'b' output:'a' op_type:'Neg' name:'p'} node{input:'a' output:'b' op_type:'Neg' name:'q'}"
-                WIRE_X "output{name:'a'}"), "depends on itself"},
-    {WIRE_MODEL("node{input:'y' output:'y' op_type:'Neg' name:'p'}" WIRE_X WIRE_Y), "\"p\" (Neg) depends on itself"},
-    {WIRE_MODEL("node{input:'q' output:'y' op_type:'Neg' name:'p'}" WIRE_X WIRE_Y), "nobody defines \"q\""},
+    nodes,
+    {WIRE_MODEL("node{input:'y' output:'z' op_type:'Neg'}" WIRE_ABS WIRE_X "output{name:'z'}"),
+     NULL},
+    {WIRE_MODEL("node{input:'b' output:'a' op_type:'Neg' name:'p'} node{input:'a' output:'b' "
+                "op_type:'Neg' name:'q'}" WIRE_X "output{name:'a'}"),
+     "depends on itself"},
+    {WIRE_MODEL("node{input:'y' output:'y' op_type:'Neg' name:'p'}" WIRE_X WIRE_Y),
+     "\"p\" (Neg) depends on itself"},
+    {WIRE_MODEL("node{input:'q' output:'y' op_type:'Neg' name:'p'}" WIRE_X WIRE_Y),
+     "nobody defines \"q\""},
     {WIRE_MODEL(WIRE_ABS WIRE_ABS WIRE_X WIRE_Y), "\"y\" is defined twice"},
-    {WIRE_MODEL("node{input:'x' output:'x' op_type:'Abs'}" WIRE_X "output{name:'x'}"), "\"x\" is defined twice"},
+    {WIRE_MODEL("node{input:'x' output:'x' op_type:'Abs'}" WIRE_X "output{name:'x'}"),
+     "\"x\" is defined twice"},
     {WIRE_MODEL("node{input:'x' output:'y'}" WIRE_X WIRE_Y), "has no operator"},
     {WIRE_MODEL("node{op_type:'Abs'}" WIRE_ABS WIRE_X WIRE_Y), "neither operands nor results"},
     {WIRE_MODEL("node{input:'x' output:'y' op_type:'Fnord' name:'p'}" WIRE_X WIRE_Y),
-        "node 0 \"p\" (Fnord-17): unknown operator"},
-    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Abs' domain:'org.acme' name:'p'}" WIRE_X WIRE_Y),
-        "(org.acme::Abs-1)"},
+     "node 0 \"p\" (Fnord-17): unknown operator"},
+    {WIRE_MODEL(
+         "node{input:'x' output:'y' op_type:'Abs' domain:'org.acme' name:'p'}" WIRE_X WIRE_Y),
+     "(org.acme::Abs-1)"},
     {WIRE_MODEL("node{output:'y' op_type:'Abs'}" WIRE_X WIRE_Y), "operand 0 is missing"},
     {WIRE_MODEL("node{input:'' output:'y' op_type:'Abs'}" WIRE_X WIRE_Y), "operand 0 is missing"},
-    {WIRE_MODEL("node{input:'x' input:'x' output:'y' op_type:'Abs'}" WIRE_X WIRE_Y), "at most 1 operand"},
-    {WIRE_MODEL("node{input:'x' input:'x' input:'x' output:'y' op_type:'Add'}" WIRE_X WIRE_Y), "at most 2 operands"},
-    {WIRE_MODEL("node{input:'x' output:'y' output:'z' op_type:'Abs'}" WIRE_X WIRE_Y), "at most 1 result"},
-    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' i:1 type:2} attribute{name:'axis' "
-                "i:1 type:2}}" WIRE_X
-                WIRE_Y), "\"axis\" stands twice"},
-    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' f:1.0 type:1}}" WIRE_X WIRE_Y),
-        "\"axis\""},
-    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' f:1.0 type:2}}" WIRE_X WIRE_Y),
-        "\"axis\""},
-    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' i:1 s:'x' type:2}}" WIRE_X WIRE_Y),
-        "\"axis\""},
-    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' type:99}}" WIRE_X WIRE_Y),
-        "\"axis\""},
-    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{i:1 type:2}}" WIRE_X WIRE_Y), "attribute"},
-    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' i:1}}" WIRE_X WIRE_Y), NULL},
-    {WIRE_MODEL("node{input:'x' output:'a' op_type:'Fnord' name:'p'} node{input:'x' output:'b' op_type:'Gnarf' "
+    {WIRE_MODEL("node{input:'x' input:'x' output:'y' op_type:'Abs'}" WIRE_X WIRE_Y),
+     "at most 1 operand"},
+    {WIRE_MODEL("node{input:'x' input:'x' input:'x' output:'y' op_type:'Add'}" WIRE_X WIRE_Y),
+     "at most 2 operands"},
+    {WIRE_MODEL("node{input:'x' output:'y' output:'z' op_type:'Abs'}" WIRE_X WIRE_Y),
+     "at most 1 result"},
+    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' i:1 type:2} "
+                "attribute{name:'axis' "
+                "i:1 type:2}}" WIRE_X WIRE_Y),
+     "\"axis\" stands twice"},
+    {WIRE_MODEL(
+         "node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' f:1.0 type:1}}" WIRE_X
+             WIRE_Y),
+     "\"axis\""},
+    {WIRE_MODEL(
+         "node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' f:1.0 type:2}}" WIRE_X
+             WIRE_Y),
+     "\"axis\""},
+    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' i:1 s:'x' "
+                "type:2}}" WIRE_X WIRE_Y),
+     "\"axis\""},
+    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' type:99}}" WIRE_X
+                    WIRE_Y),
+     "\"axis\""},
+    {WIRE_MODEL(WIRE_ABS WIRE_X WIRE_VALUE("output", "y", 7, WIRE_DIM(2) WIRE_DIM(3))),
+     "output \"y\": expected the declared i64, got f32"},
+    {WIRE_MODEL(WIRE_ABS WIRE_X WIRE_VALUE("output", "y", 1, WIRE_DIM(9))), NULL},
+    {WIRE_MODEL("node{input:'x' output:'y' op_type:'Softmax' attribute{i:1 type:2}}" WIRE_X WIRE_Y),
+     "attribute"},
+    {WIRE_MODEL(
+         "node{input:'x' output:'y' op_type:'Softmax' attribute{name:'axis' i:1}}" WIRE_X WIRE_Y),
+     NULL},
+    {WIRE_MODEL("node{input:'x' output:'a' op_type:'Fnord' name:'p'} node{input:'x' output:'b' "
+                "op_type:'Gnarf' "
                 "name:'q'}"
                 "node{input:'a' input:'b' output:'y' op_type:'Add'}" WIRE_X WIRE_Y),
-                "2 unsupported nodes: node 0 \"p\" (Fnord-17): "
-                "unknown operator; node 1 \"q\" (Gnarf-17): unknown operator"})
+     "2 unsupported nodes: node 0 \"p\" (Fnord-17): "
+     "unknown operator; node 1 \"q\" (Gnarf-17): unknown operator"})
 
 /* ---- tensors ------------------------------------------------------------------------------ */
 

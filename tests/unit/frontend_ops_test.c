@@ -285,6 +285,14 @@ ONNXCASE_TEST(
     "Conv@11(f32[1,1,4] 1.5 -1 -.89999998 -.5; f32[2,1,3] 1 .60000002 -.80000001 -1.4 "
     "-.30000001 -.1) auto_pad='VALID' -> f32[1,2,2] 1.62 -1.14 -1.7099999 1.7199999",
     "Conv(f32[1,1,1] 1; f32[1,1,1] 1) auto_pad='SAME_UPPER' ! expected NOTSET or VALID",
+    "Conv(f32[1,1,1] 1; f32[1,1,1] 1) kernel_shape=[1] -> f32[1,1,1] 1",
+    "Conv(f32[1,1,1] 1; f32[1,1,1] 1) kernel_shape=[2] ! kernel_shape: expected the sizes of "
+    "operand 1",
+    "Relu(f32[1] 1) alpha=0.5 ! expected attributes of Relu-28, got \"alpha\"",
+    "Softmax(f32[1] 1) axis=0 temperature=2.0 ! got \"temperature\"",
+    "Clip@11(f32[1] 1) min=0.0 ! expected attributes of Clip-11, got \"min\"",
+    "Cast@19(f32[1] 1) to=7 saturate=0 -> i64[1] 1",
+    "#Concat(=i64[1] 1; =i64[1] 2) axis=0 new_axis=1 ! got \"new_axis\"",
     "Conv(f32[1,1,1] 1; f32[1,1,1] 1) pads=[-1,0] ! pads: expected numbers from 0 on, got -1",
     "Conv(f32[1,1,1] 1; f32[1,1,1] 1) strides=[1,1] ! expected 1 numbers, got 2")
 
