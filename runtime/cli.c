@@ -151,19 +151,28 @@ moec_tensor moec_rt_as_tensor(const moec_view *v) {
 
 /* ---- subcommands ------------------------------------------------------------------------- */
 
-static moec_status *untrained(int argc, char **argv) {
+/* A model compiled with --train is trained through include/moec.h only. */
+static moec_status *train(int argc, char **argv) {
   (void)argc;
   (void)argv;
-  return wrong("this model was compiled without --train: it has no gradients and no optimizer");
+  moec_model *m;
+  MOEC_TRY(moec_rt_open_self(&(moec_options){.trust_weights = 1}, &m));
+  moec_status *s = moec_has_program(m, MOEC_TRAIN)
+                       ? moec_error(MOEC_UNSUPPORTED, "train: this version has no such command")
+                       : moec_loss_and_gradients(m, 0, NULL); /* says what is missing */
+  moec_close(m);
+  return s;
 }
 
 static const char usage[] =
     "usage:\n"
     "  run    --input NAME=FILE.npy ... [--output NAME=FILE.npy ...] [--routes-out "
     "FILE.safetensors]\n"
-    "  bench  --dim NAME=N ... [--mode forward] [--steps N] [--warmup N] [--seed N] [--json OUT]\n"
+    "  bench  --dim NAME=N ... [--mode forward|train|step] [--steps N] [--warmup N] [--seed N]\n"
+    "         [--json OUT]\n"
     "  info   [--dim NAME=N ...]\n"
-    "  grad, train: of models compiled with --train\n"
+    "of models compiled with --train:\n"
+    "  grad   --input NAME=FILE.npy ... -o OUT.safetensors [--routes FILE.safetensors] [--outputs]\n"
     "everywhere: --weights DIR  --threads N  --trust-weights\n";
 
 static const struct {
@@ -171,7 +180,7 @@ static const struct {
   moec_status *(*run)(int argc, char **argv);
 } commands[] = {
     {"run", moec_rt_cli_run}, {"bench", moec_rt_cli_bench}, {"info", moec_rt_cli_info},
-    {"grad", untrained},      {"train", untrained},
+    {"grad", moec_rt_cli_grad}, {"train", train},
 };
 
 static moec_status *dispatch(int argc, char **argv) {

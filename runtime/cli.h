@@ -50,6 +50,7 @@ moec_status *moec_rt_bind_dims(moec_model *m, const moec_rt_list *dims) MOEC_MUS
 moec_tensor moec_rt_as_tensor(const moec_view *v);
 
 moec_status *moec_rt_cli_run(int argc, char **argv) MOEC_MUST_USE;
+moec_status *moec_rt_cli_grad(int argc, char **argv) MOEC_MUST_USE;
 moec_status *moec_rt_cli_bench(int argc, char **argv) MOEC_MUST_USE;
 moec_status *moec_rt_cli_info(int argc, char **argv) MOEC_MUST_USE;
 

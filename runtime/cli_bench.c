@@ -1,4 +1,5 @@
-/* bench: times steps on random inputs and reports what they do. Inputs with a default are left out. */
+/* bench: times steps on random inputs and reports what they do. Inputs with a default are left out.
+ * A step is forward; or forward, loss and backward (train); or that and an update (step). */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -8,12 +9,19 @@
 
 #include "base/file.h"
 #include "base/status.h"
-#include "runtime/cli.h"
+#include "runtime/cli_stages.h"
 #include "runtime/threads.h"
 
+typedef enum bench_mode { FORWARD, TRAIN, STEP, MODES } bench_mode;
+static const struct {
+  const char *name;
+  moec_program program;
+} modes[MODES] = {{"forward", MOEC_FORWARD}, {"train", MOEC_TRAIN}, {"step", MOEC_TRAIN}};
+
 typedef struct bench {
+  bench_mode mode;
   moec_rt_list dims;
-  const char *mode, *json;
+  const char *mode_name, *json;
   int steps, warmup, seed;
   moec_options options;
   moec_model *m;
@@ -21,7 +29,20 @@ typedef struct bench {
   int64_t ids; /* integer inputs are below this */
   double *ms;  /* by step, sorted afterwards */
   double open_ms, bind_ms, first_ms;
+  uint64_t allocations; /* until the first step was done; then: made after it */
 } bench;
+
+static moec_status *run_step(bench *b) {
+  if (b->mode == FORWARD) return moec_forward(b->m);
+  MOEC_TRY(moec_loss_and_gradients(b->m, 0, NULL));
+  return b->mode == STEP ? moec_optimizer_step(b->m) : NULL;
+}
+
+static uint64_t allocations(const bench *b) {
+  moec_counters c;
+  moec_counters_get(b->m, &c);
+  return c.allocations;
+}
 
 static double now_ms(void) {
   struct timespec t;
@@ -59,7 +80,7 @@ static moec_status *make_inputs(bench *b) {
     moec_view v;
     moec_description d;
     MOEC_TRY(moec_describe(b->m, MOEC_INPUTS, i, &d));
-    if (d.has_default) continue;
+    if (d.has_default || !(d.programs >> modes[b->mode].program & 1)) continue;
     MOEC_TRY(moec_shape(b->m, MOEC_INPUTS, i, &v));
     MOEC_TRY(moec_tensor_init(&b->inputs[i], (moec_dtype)v.dtype, v.rank, v.dims));
     v.data = b->inputs[i].data;
@@ -77,8 +98,9 @@ static moec_status *first_step(bench *b) {
     for (uint32_t i = 0; i < moec_count(b->m, MOEC_INPUTS); i++)
       if (b->inputs[i].dtype) fill(b, &b->inputs[i], &state);
     double start = now_ms();
-    moec_status *s = moec_forward(b->m);
+    moec_status *s = run_step(b);
     b->first_ms = now_ms() - start;
+    b->allocations = allocations(b);
     if (!s || b->ids == 1 || moec_status_code(s) != MOEC_INVALID_ARGUMENT) return s;
     moec_status_free(s);
   }
@@ -104,18 +126,19 @@ static int by_value(const void *a, const void *b) {
 }
 
 static moec_status *measure(bench *b) {
-  for (int i = 0; i < b->warmup; i++) MOEC_TRY(moec_forward(b->m));
+  for (int i = 0; i < b->warmup; i++) MOEC_TRY(run_step(b));
   b->ms = calloc((size_t)b->steps, sizeof *b->ms);
   if (!b->ms) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for %d times", b->steps);
   for (int i = 0; i < b->steps; i++) {
     double start = now_ms();
-    MOEC_TRY(moec_forward(b->m));
+    MOEC_TRY(run_step(b));
     b->ms[i] = now_ms() - start;
   }
   qsort(b->ms, (size_t)b->steps, sizeof *b->ms, by_value);
+  b->allocations = allocations(b) - b->allocations;
   /* Once more with a clock around each step, which the times above should not carry. */
   moec_time_steps(b->m, 1);
-  return moec_forward(b->m);
+  return run_step(b);
 }
 
 static double mean(const bench *b) {
@@ -161,9 +184,18 @@ static json_t *classes_json(const moec_model *m) {
   return o;
 }
 
-static json_t *counters_json(const moec_model *m) {
+static json_t *stages_json(const moec_model *m, moec_program program) {
+  moec_rt_stages all;
+  json_t *o = json_object();
+  moec_rt_stages_count(m, program, &all);
+  for (size_t i = 0; i < all.n; i++)
+    json_object_set_new(o, all.of[i].name, json_integer((json_int_t)all.of[i].calls));
+  return o;
+}
+
+static json_t *counters_json(const bench *b) {
   moec_counters c;
-  moec_counters_get(m, &c);
+  moec_counters_get(b->m, &c);
   const struct {
     const char *name;
     uint64_t value;
@@ -175,12 +207,14 @@ static json_t *counters_json(const moec_model *m) {
       {"steps_in_moe_calls", c.steps_in_regions},
       {"flops_per_step", c.flops_per_step},
       {"compilations", c.compilations},
-      {"allocations_after_first_step", c.allocations_after_first},
+      {"allocations_after_first_step", b->allocations},
       {"parameter_bytes_copied", c.parameter_bytes},
       {"parameter_bytes_mapped", c.mapped_bytes},
       {"load_arena_bytes", c.load_bytes},
       {"bind_arena_bytes", c.bind_bytes},
       {"step_arena_bytes", c.step_bytes},
+      {"gradient_bytes", c.gradient_bytes},
+      {"optimizer_bytes", c.optimizer_bytes},
       {"peak_bytes", c.peak_bytes},
   };
   json_t *o = json_object();
@@ -194,7 +228,7 @@ static json_t *report(const bench *b) {
   double half = median(b);
   json_t *o =
       json_pack("{s:s, s:o, s:i, s:i, s:I, s:s, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:f, s:f}",
-                "mode", "forward", "dims", sizes_json(b->m), "steps", b->steps, "warmup", b->warmup,
+                "mode", modes[b->mode].name, "dims", sizes_json(b->m), "steps", b->steps, "warmup", b->warmup,
                 "tokens", (json_int_t)tokens(b), "inputs",
                 "random: floats in [-1, 1), integers in [0, integer_bound)", "ms", "mean", mean(b),
                 "median", half, "p95", quantile(b, 95), "min", b->ms[0], "max", b->ms[b->steps - 1],
@@ -203,7 +237,8 @@ static json_t *report(const bench *b) {
   json_object_set_new(o, "seed", json_integer(b->seed));
   json_object_set_new(o, "tokens_per_second",
                       json_real(half > 0 ? (double)tokens(b) / half * 1e3 : 0));
-  json_object_update_new(o, counters_json(b->m));
+  json_object_update_new(o, counters_json(b));
+  json_object_set_new(o, "moe_stages", stages_json(b->m, modes[b->mode].program));
   json_object_set_new(o, "classes", classes_json(b->m));
   return o;
 }
@@ -212,9 +247,9 @@ static void print_report(const bench *b) {
   moec_counters c;
   moec_counters_get(b->m, &c);
   double half = median(b);
-  printf("forward, %d steps on %" PRIu64 " threads, %" PRId64
+  printf("%s, %d steps on %" PRIu64 " threads, %" PRId64
          " tokens, random integers below %" PRId64 "\n",
-         b->steps, c.threads, tokens(b), b->ids);
+         modes[b->mode].name, b->steps, c.threads, tokens(b), b->ids);
   printf(
       "ms: mean %.3f  median %.3f  p95 %.3f  min %.3f  max %.3f  (open %.1f, bind %.1f, first "
       "%.1f)\n",
@@ -229,10 +264,15 @@ static void print_report(const bench *b) {
          c.kernels_per_step, c.library_per_step, c.moe_per_step,
          c.steps_in_regions + c.moe_per_step);
   printf("compilations %" PRIu64 ", allocations after the first step %" PRIu64 "\n", c.compilations,
-         c.allocations_after_first);
+         b->allocations);
   printf("bytes: step arena %" PRIu64 ", bind arena %" PRIu64 ", load arena %" PRIu64
          ", parameters %" PRIu64 " copied and %" PRIu64 " mapped, peak %" PRIu64 "\n",
          c.step_bytes, c.bind_bytes, c.load_bytes, c.parameter_bytes, c.mapped_bytes, c.peak_bytes);
+  if (b->mode != FORWARD) {
+    printf("bytes: gradients %" PRIu64 ", optimizer %" PRIu64 "\n", c.gradient_bytes,
+           c.optimizer_bytes);
+  }
+  moec_rt_stages_print(b->m, modes[b->mode].program);
   for (uint32_t i = 0; i < moec_step_class_count(b->m); i++) {
     moec_step_class k;
     moec_status_free(moec_step_class_get(b->m, i, &k));
@@ -254,11 +294,29 @@ static moec_status *write_report(const bench *b) {
 
 /* ---- the command ------------------------------------------------------------------------- */
 
+static moec_status *choose_mode(bench *b) {
+  if (!b->mode_name) return NULL;
+  for (b->mode = FORWARD; b->mode < MODES; b->mode++) {
+    if (!strcmp(modes[b->mode].name, b->mode_name)) return NULL;
+  }
+  b->mode = FORWARD;
+  return moec_error(MOEC_INVALID_ARGUMENT, "--mode: expected forward, train or step, got '%s'",
+                    b->mode_name);
+}
+
+/* Small steps: the losses of random data should stay finite. */
+static moec_status *choose_optimizer(bench *b) {
+  moec_optimizer o;
+  moec_optimizer_defaults(MOEC_ADAMW, &o);
+  o.lr = 1e-6;
+  return moec_optimizer_set(b->m, &o);
+}
+
 static moec_status *work(bench *b, int argc, char **argv) {
   bool trust = false;
   const moec_rt_flag flags[] = {
       {"--dim", MOEC_RT_LIST, &b->dims, 0},
-      {"--mode", MOEC_RT_TEXT, &b->mode, 0},
+      {"--mode", MOEC_RT_TEXT, &b->mode_name, 0},
       {"--steps", MOEC_RT_INT, &b->steps, 1},
       {"--warmup", MOEC_RT_INT, &b->warmup, 0},
       {"--seed", MOEC_RT_INT, &b->seed, 0},
@@ -268,17 +326,16 @@ static moec_status *work(bench *b, int argc, char **argv) {
       {"--trust-weights", MOEC_RT_SWITCH, &trust, 0},
   };
   MOEC_TRY(moec_rt_flags_parse(flags, sizeof flags / sizeof *flags, argc, argv));
-  if (b->mode && strcmp(b->mode, "forward")) {
-    bool known = !strcmp(b->mode, "train") || !strcmp(b->mode, "step");
-    return known ? moec_error(MOEC_INVALID_ARGUMENT,
-                              "--mode %s: this model was compiled without --train", b->mode)
-                 : moec_error(MOEC_INVALID_ARGUMENT,
-                              "--mode: expected forward, train or step, got '%s'", b->mode);
-  }
+  MOEC_TRY(choose_mode(b));
   b->options.trust_weights = trust;
   double start = now_ms();
   MOEC_TRY(moec_rt_open_self(&b->options, &b->m));
   double opened = now_ms();
+  if (!moec_has_program(b->m, modes[b->mode].program)) {
+    return moec_error(MOEC_INVALID_ARGUMENT, "--mode %s: this model was compiled without --train",
+                      b->mode_name);
+  }
+  if (b->mode == STEP) MOEC_TRY(choose_optimizer(b));
   MOEC_TRY(moec_rt_bind_dims(b->m, &b->dims));
   b->open_ms = opened - start;
   b->bind_ms = now_ms() - opened;

@@ -39,6 +39,19 @@ static void print_params(const moec_rt_plan *p) {
   print_bytes("parameter bytes", bytes);
 }
 
+static void print_trained(const moec_model *m) {
+  if (!moec_has_program(m, MOEC_TRAIN) && !moec_has_program(m, MOEC_VJP)) return;
+  puts("trained parameters");
+  for (uint32_t i = 0; i < moec_count(m, MOEC_PARAMETERS); i++) {
+    moec_description d;
+    moec_status_free(moec_describe(m, MOEC_PARAMETERS, i, &d)); /* |i| is in range */
+    if (!d.has_gradient) continue;
+    printf("  %s %s[", d.name, d.dtype_name);
+    for (uint32_t a = 0; a < d.rank; a++) printf("%s%s", a ? ", " : "", d.dims[a]);
+    puts(d.expert ? "] experts" : "]");
+  }
+}
+
 static void print_program(const moec_rt_plan *p) {
   puts("functions");
   for (uint32_t i = 0; i < p->n_functions; i++) {
@@ -53,6 +66,7 @@ static void print_program(const moec_rt_plan *p) {
   puts("MoE layers");
   for (uint32_t i = 0; i < p->n_moe_layers; i++) {
     const moec_plan_moe *l = &p->moe_layers[i];
+    if (l->schedule != MOEC_AT_STEP) continue;
     printf("  %u %s: %u experts, %u a token\n", i, moec_rt_str(p, l->name), l->experts, l->k);
   }
   static const char *const schedules[] = {"load", "bind", "forward", "train", "vjp"};
@@ -62,7 +76,11 @@ static void print_program(const moec_rt_plan *p) {
 }
 
 static moec_status *print_memory(moec_model *m) {
+  static const char *const peaks[] = {"forward peak", "train peak", "vjp peak"};
   moec_counters c;
+  for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
+    if (moec_has_program(m, (moec_program)k)) MOEC_TRY(moec_place(m, (moec_program)k));
+  }
   moec_counters_get(m, &c);
   for (uint32_t i = 0; i < moec_symbol_count(m); i++) {
     const char *name;
@@ -77,6 +95,9 @@ static moec_status *print_memory(moec_model *m) {
   print_bytes("load buffers", c.load_bytes);
   print_bytes("bind buffers", c.bind_bytes);
   print_bytes("step buffers", c.step_bytes);
+  for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
+    if (moec_has_program(m, (moec_program)k)) print_bytes(peaks[k], c.program_bytes[k]);
+  }
   return NULL;
 }
 
@@ -89,6 +110,7 @@ static moec_status *print_all(moec_model *m, const moec_rt_list *dims) {
   MOEC_TRY(print_list(m, MOEC_INPUTS, "inputs"));
   MOEC_TRY(print_list(m, MOEC_OUTPUTS, "outputs"));
   print_params(p);
+  print_trained(m);
   for (uint32_t i = 0; i < p->n_files; i++) {
     printf("weights                %s, %" PRIu64 " bytes\n", moec_rt_str(p, p->files[i].name),
            p->files[i].size);
