@@ -167,9 +167,9 @@ moec_status *moec_input_copy(moec_model *m, uint32_t i, const moec_view *view);
  * give. So it is at first. Error: MOEC_INVALID_ARGUMENT: index, or an input without a default. */
 moec_status *moec_input_omit(moec_model *m, uint32_t i);
 
-/* One step: computes all outputs from the inputs. Error: MOEC_INVALID_ARGUMENT: an input
- * without a default is missing, shapes disagree, or a value makes an index point outside ('node "X": an index is out of
- * range'); outputs are then not valid. */
+/* One step: computes all outputs from the inputs. Error: MOEC_INVALID_ARGUMENT: an input without a
+ * default is missing, shapes disagree, or a value makes an index point outside ('node "X": an
+ * index is out of range'); outputs are then not valid. */
 moec_status *moec_forward(moec_model *m);
 
 /* Output |i| of what ran last: valid until any program runs or sizes are bound. Error:

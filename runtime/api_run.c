@@ -55,8 +55,7 @@ moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names
   return bind_for(m, MOEC_AT_STEP);
 }
 
-static moec_status *bind_tensors(moec_model *m, moec_schedule program,
-                                 const moec_tensor *inputs) {
+static moec_status *bind_tensors(moec_model *m, moec_schedule program, const moec_tensor *inputs) {
   m->ran = MOEC_SCHEDULE_COUNT;
   MOEC_TRY(moec_rt_solve(m, program, inputs, m->symbols));
   return bind_for(m, program);
@@ -139,8 +138,8 @@ moec_status *moec_input_borrow(moec_model *m, uint32_t i, const moec_view *view)
   MOEC_TRY(check_input(m, i, view, &t));
   size_t align = moec_dtype_get(t.dtype)->bytes;
   if ((uintptr_t)t.data % align) {
-    return wrong("input \"%s\": expected data aligned to %zu bytes, got %p",
-                 m->ins[i].name, align, t.data);
+    return wrong("input \"%s\": expected data aligned to %zu bytes, got %p", m->ins[i].name, align,
+                 t.data);
   }
   moec_rt_input_release(&m->inputs[i]);
   m->inputs[i].view = t;

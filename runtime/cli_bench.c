@@ -228,8 +228,8 @@ static json_t *report(const bench *b) {
   double half = median(b);
   json_t *o =
       json_pack("{s:s, s:o, s:i, s:i, s:I, s:s, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:f, s:f}",
-                "mode", modes[b->mode].name, "dims", sizes_json(b->m), "steps", b->steps, "warmup", b->warmup,
-                "tokens", (json_int_t)tokens(b), "inputs",
+                "mode", modes[b->mode].name, "dims", sizes_json(b->m), "steps", b->steps, "warmup",
+                b->warmup, "tokens", (json_int_t)tokens(b), "inputs",
                 "random: floats in [-1, 1), integers in [0, integer_bound)", "ms", "mean", mean(b),
                 "median", half, "p95", quantile(b, 95), "min", b->ms[0], "max", b->ms[b->steps - 1],
                 "open_ms", b->open_ms, "bind_ms", b->bind_ms, "first_step_ms", b->first_ms);
@@ -247,8 +247,8 @@ static void print_report(const bench *b) {
   moec_counters c;
   moec_counters_get(b->m, &c);
   double half = median(b);
-  printf("%s, %d steps on %" PRIu64 " threads, %" PRId64
-         " tokens, random integers below %" PRId64 "\n",
+  printf("%s, %d steps on %" PRIu64 " threads, %" PRId64 " tokens, random integers below %" PRId64
+         "\n",
          modes[b->mode].name, b->steps, c.threads, tokens(b), b->ids);
   printf(
       "ms: mean %.3f  median %.3f  p95 %.3f  min %.3f  max %.3f  (open %.1f, bind %.1f, first "

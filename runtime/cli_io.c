@@ -48,8 +48,8 @@ static moec_status *convert_input(const char *name, moec_dtype dtype, moec_tenso
     int64_t v = moec_load_i64(t->dtype, t->data, (size_t)i);
     bool huge = v < 0 && moec_dtype_get(t->dtype)->cls == 'U';
     return wrong("input \"%s\": expected %s, got the %s value %s%" PRIu64 ", which is none", name,
-                 moec_dtype_get(dtype)->text, moec_dtype_get(t->dtype)->text, v < 0 && !huge ? "-" : "",
-                 v < 0 && !huge ? 0 - (uint64_t)v : (uint64_t)v);
+                 moec_dtype_get(dtype)->text, moec_dtype_get(t->dtype)->text,
+                 v < 0 && !huge ? "-" : "", v < 0 && !huge ? 0 - (uint64_t)v : (uint64_t)v);
   }
   moec_tensor_fini(t);
   *t = to;

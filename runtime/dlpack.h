@@ -6,9 +6,15 @@
 #include <stdint.h>
 
 enum { MOEC_DL_MAJOR = 1, MOEC_DL_MINOR = 0 };
-enum { MOEC_DL_CPU = 1 };         /* DLDeviceType */
-enum { MOEC_DL_READ_ONLY = 1u };  /* flags */
-enum moec_dl_code { MOEC_DL_INT, MOEC_DL_UINT, MOEC_DL_FLOAT, MOEC_DL_BFLOAT = 4, MOEC_DL_BOOL = 6 };
+enum { MOEC_DL_CPU = 1 };        /* DLDeviceType */
+enum { MOEC_DL_READ_ONLY = 1u }; /* flags */
+enum moec_dl_code {
+  MOEC_DL_INT,
+  MOEC_DL_UINT,
+  MOEC_DL_FLOAT,
+  MOEC_DL_BFLOAT = 4,
+  MOEC_DL_BOOL = 6
+};
 
 typedef struct DLPackVersion {
   uint32_t major, minor;

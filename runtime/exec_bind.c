@@ -158,8 +158,7 @@ static moec_status *place(moec_model *m, moec_rt_binding *b, moec_schedule sched
   return program ? moec_rt_place(m, schedule, bytes, b->offset, out_total) : NULL;
 }
 
-static moec_status *check_io(const moec_model *m, const moec_rt_binding *b,
-                             moec_schedule program) {
+static moec_status *check_io(const moec_model *m, const moec_rt_binding *b, moec_schedule program) {
   const moec_rt_plan *p = &m->plan;
   for (uint32_t i = 0; i < p->n_inputs; i++) {
     if (p->inputs[i].schedule == (uint32_t)program)

@@ -18,8 +18,7 @@ static bool is_private(const moec_model *m, const void *data) {
 }
 
 /* Bytes of the new compute copy and of the master, 0 where there is need of none. */
-static void bytes_of(const moec_model *m, const moec_rt_leaf *l, uint64_t *copy,
-                     uint64_t *master) {
+static void bytes_of(const moec_model *m, const moec_rt_leaf *l, uint64_t *copy, uint64_t *master) {
   const moec_plan_tensor *t = tensor_of(m, l);
   uint64_t element = moec_dtype_get((moec_dtype)t->dtype)->bytes;
   *copy = is_private(m, m->buffers[l->weight]) ? 0 : rounded((uint64_t)l->n * element);
@@ -55,8 +54,7 @@ moec_status *moec_rt_masters_make(moec_model *m) {
     }
   }
   if (total) {
-    MOEC_TRY(
-        moec_rt_arena_reserve(&m->memory, &t->weights, total, "parameters to be trained"));
+    MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->weights, total, "parameters to be trained"));
   }
   for (uint32_t k = 0; k < t->n; k++) {
     bytes_of(m, &t->leaves[k], &copy, &master);

@@ -13,8 +13,8 @@
 
 /* What one set of sizes means for one schedule. */
 typedef struct moec_rt_placement {
-  bool ready, ran; /* checked and placed; run since then */
-  uint64_t bytes;  /* of its buffers in their arena */
+  bool ready, ran;   /* checked and placed; run since then */
+  uint64_t bytes;    /* of its buffers in their arena */
   moec_rt_need need; /* the largest of any of its steps */
   uint64_t kernels, library, regions, in_regions, flops;
   struct {
@@ -39,7 +39,7 @@ typedef struct moec_rt_io {
 } moec_rt_io;
 
 typedef struct moec_rt_input {
-  moec_tensor view; /* dtype NONE: not set */
+  moec_tensor view;             /* dtype NONE: not set */
   void (*release)(void *owner); /* called when |view| is needed no more; NULL: nobody waits */
   void *owner;
   moec_rt_arena copy;
@@ -55,9 +55,9 @@ struct moec_model {
   moec_rt_kernels kernels;
   moec_rt_params params;
   bool timed;
-  char **dim_text; /* by expr; NULL where no input, output or parameter has it */
-  void **buffers;  /* [n_buffers]: current addresses */
-  void **args;     /* for kernels: room for the operands of any step */
+  char **dim_text;        /* by expr; NULL where no input, output or parameter has it */
+  void **buffers;         /* [n_buffers]: current addresses */
+  void **args;            /* for kernels: room for the operands of any step */
   moec_rt_io *ins, *outs; /* the plan's inputs and outputs by name */
   uint32_t n_ins, n_outs;
   moec_rt_input *inputs; /* [n_ins] */
@@ -74,8 +74,8 @@ struct moec_model {
   moec_schedule ran; /* the program whose outputs are valid; MOEC_SCHEDULE_COUNT: none */
   uint64_t ns[MOEC_STEP_COUNT];
   moec_rt_train train;
-  moec_tensor *forced; /* [n_steps]: indices that a moe.select takes; dtype NONE: it chooses */
-  bool poison;         /* MOEC_POISON: what is not computed is NaN */
+  moec_tensor *forced;   /* [n_steps]: indices that a moe.select takes; dtype NONE: it chooses */
+  bool poison;           /* MOEC_POISON: what is not computed is NaN */
   _Atomic uint32_t refs; /* the caller's, and one for each tensor that another library holds */
 };
 

@@ -82,7 +82,8 @@ moec_status *moec_optimizer_set_decay(moec_model *m, uint32_t i, double weight_d
   }
   uint32_t k = m->train.leaf_of[i];
   if (k == MOEC_NONE) {
-    return wrong("parameter \"%s\": it is not trained", moec_rt_str(&m->plan, m->plan.params[i].name));
+    return wrong("parameter \"%s\": it is not trained",
+                 moec_rt_str(&m->plan, m->plan.params[i].name));
   }
   m->train.leaves[k].decay = weight_decay;
   return NULL;
@@ -100,20 +101,21 @@ static double decay_of(const moec_model *m, const moec_rt_leaf *l) {
 typedef struct update {
   float *w, *first, *second;
   const float *g;
-  float keep;         /* AdamW: 1 - lr * decay */
-  float beta2, eps;   /* AdamW */
-  float grow1, grow2; /* AdamW: 1 - beta, rounded once */
+  float keep;            /* AdamW: 1 - lr * decay */
+  float beta2, eps;      /* AdamW */
+  float grow1, grow2;    /* AdamW: 1 - beta, rounded once */
   float decay, momentum; /* SGD */
-  float lr;       /* AdamW: divided by the first bias correction */
-  float scale;    /* AdamW: 1 / sqrt(the second bias correction) */
-  bool has_first; /* SGD: the moment is there, from an earlier step */
+  float lr;              /* AdamW: divided by the first bias correction */
+  float scale;           /* AdamW: 1 / sqrt(the second bias correction) */
+  bool has_first;        /* SGD: the moment is there, from an earlier step */
 } update;
 
 /* A square root that sets errno is not vectorised. */
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3", "no-math-errno")))
 #endif
-static void adamw(void *ctx, int64_t begin, int64_t end, int thread) {
+static void
+adamw(void *ctx, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const update u = *(const update *)ctx;
   float *restrict w = u.w, *restrict first = u.first, *restrict second = u.second;

@@ -218,8 +218,7 @@ static moec_status *check_moe_layers(const moec_rt_record *r, uint32_t i) {
   MOEC_TRY(check_program(r, m->schedule));
   for (int k = 0; k < 3; k++) {
     MOEC_TRY(moec_rt_check_optional(r, kept[k].field, kept[k].tensor, p->n_tensors));
-    if (kept[k].tensor != MOEC_NONE)
-      MOEC_TRY(check_same_program(r, kept[k].tensor, m->schedule));
+    if (kept[k].tensor != MOEC_NONE) MOEC_TRY(check_same_program(r, kept[k].tensor, m->schedule));
   }
   MOEC_TRY(moec_rt_check_optional(r, "call", m->call, p->n_calls));
   return moec_rt_check_string(r, "name", m->name);

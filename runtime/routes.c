@@ -118,8 +118,8 @@ static moec_status *check_row(const int64_t *row, uint32_t layer, int64_t token,
 }
 
 static moec_status *check_indices(const moec_view *v, uint32_t layer, const moec_plan_moe *l) {
-  if (v->dtype != MOEC_DTYPE_I64 || v->rank != 2 || v->dims[1] != (int64_t)l->k ||
-      v->dims[0] < 0 || (!v->data && v->dims[0])) {
+  if (v->dtype != MOEC_DTYPE_I64 || v->rank != 2 || v->dims[1] != (int64_t)l->k || v->dims[0] < 0 ||
+      (!v->data && v->dims[0])) {
     return wrong("MoE layer %u: expected indices i64 [tokens, %u], got another shape or type",
                  layer, l->k);
   }

@@ -70,7 +70,8 @@ static moec_status *collect(const moec_model *m, uint32_t file, change *out, siz
     if (last && last->offset == out[i].offset && last->size == out[i].size) continue;
     if (last && out[i].offset < last->offset + last->size) {
       return moec_error(MOEC_UNSUPPORTED, "%s: parameters %s and %s share some of their bytes",
-                        moec_rt_str(p, p->files[file].name), moec_rt_str(p, p->params[last->param].name),
+                        moec_rt_str(p, p->files[file].name),
+                        moec_rt_str(p, p->params[last->param].name),
                         moec_rt_str(p, p->params[out[i].param].name));
     }
     out[(*out_n)++] = out[i];

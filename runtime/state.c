@@ -56,9 +56,14 @@ typedef struct table {
 
 static void to_options(const moec_rt_train *t, double out[OPTIONS]) {
   const moec_optimizer *o = &t->optimizer;
-  const double all[OPTIONS] = {t->chosen ? (double)o->kind : -1, o->lr,    o->weight_decay,
-                               (double)o->decay_matrices_only,   o->beta1, o->beta2,
-                               o->eps,                           o->momentum};
+  const double all[OPTIONS] = {t->chosen ? (double)o->kind : -1,
+                               o->lr,
+                               o->weight_decay,
+                               (double)o->decay_matrices_only,
+                               o->beta1,
+                               o->beta2,
+                               o->eps,
+                               o->momentum};
   memcpy(out, all, sizeof all);
 }
 
@@ -113,8 +118,8 @@ static moec_status *fill(table *t, float **rooms) {
     const float *values = values_of(t->m, l, &rooms[k]);
     if (!values && l->n) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for the state");
     put_leaf(t, l, "parameter.", values);
-    put(t, "updates.", moec_rt_str(&t->m->plan, t->m->plan.params[l->param].name), MOEC_I64, 1, &one,
-        &l->updates);
+    put(t, "updates.", moec_rt_str(&t->m->plan, t->m->plan.params[l->param].name), MOEC_I64, 1,
+        &one, &l->updates);
     if (l->first) put_leaf(t, l, "first.", l->first);
     if (l->second) put_leaf(t, l, "second.", l->second);
   }

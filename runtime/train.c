@@ -139,8 +139,9 @@ int moec_has_program(const moec_model *m, moec_program program) {
 }
 
 moec_status *moec_rt_untrained(void) {
-  return moec_error(MOEC_INVALID_ARGUMENT,
-                    "this model was compiled without --train: it has no gradients and no optimizer");
+  return moec_error(
+      MOEC_INVALID_ARGUMENT,
+      "this model was compiled without --train: it has no gradients and no optimizer");
 }
 
 moec_status *moec_rt_need_training(const moec_model *m) {

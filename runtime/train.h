@@ -15,7 +15,7 @@ typedef struct moec_rt_leaf {
   int64_t n;             /* elements */
   uint32_t programs;     /* bit s: schedule s computes its gradient */
   bool has_grad;
-  float *master;        /* the compute copy itself where that is f32; NULL: not writable yet */
+  float *master;         /* the compute copy itself where that is f32; NULL: not writable yet */
   float *first, *second; /* moments; NULL: none */
   int64_t updates;
   double decay; /* NAN: the optimizer's */
@@ -31,8 +31,8 @@ typedef struct moec_rt_train {
   moec_rt_arena grads, held;   /* the second: gradients of earlier parts while a part is run */
   moec_rt_arena weights;       /* masters and compute copies that were moved */
   moec_rt_arena moments, sums; /* sums: of chunks, for the norm */
-  bool pending; /* gradients were computed since the last update */
-  bool chosen;  /* an optimizer was */
+  bool pending;                /* gradients were computed since the last update */
+  bool chosen;                 /* an optimizer was */
   moec_optimizer optimizer;
   int64_t step;
   uint64_t rng[2];

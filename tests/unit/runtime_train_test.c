@@ -5,44 +5,10 @@
 #include "include/moec.h"
 #include "tests/unit/train_sample.h"
 
-static char *dir;
-static moec_map object;
+static train_setup files;
 
 static moec_model *open_plan(plan_builder *b, int threads, uint8_t **file) {
-  size_t size;
-  moec_model *m;
-  moec_options o = {.threads = threads, .weights_dir = dir};
-  *file = pb_finish(b, NULL, &object, &size);
-  free(b);
-  UNIT_OK(moec_open_memory(*file, size, &o, &m));
-  return m;
-}
-
-enum { MOST = 64 };
-typedef struct io {
-  float x[MOST], other[MOST];
-} io;
-
-static void give(moec_model *m, const char *name, float *data, int64_t n) {
-  uint32_t i;
-  moec_view v = {data, MOEC_DTYPE_F32, 1, {n}};
-  UNIT_OK(moec_find(m, MOEC_INPUTS, name, &i));
-  UNIT_OK(moec_input_borrow(m, i, &v));
-}
-
-static void fill(io *t, int seed) {
-  for (int i = 0; i < MOST; i++) {
-    t->x[i] = (float)((i * 7 + seed) % 11) / 4 - 1;
-    t->other[i] = (float)((i * 5 + seed) % 13) / 2 - 3;
-  }
-}
-
-static const float *parameter(moec_model *m, const char *name) {
-  uint32_t i;
-  moec_view v;
-  UNIT_OK(moec_find(m, MOEC_PARAMETERS, name, &i));
-  UNIT_OK(moec_parameter(m, i, &v));
-  return v.data;
+  return train_open(&files, b, threads, file);
 }
 
 static float *gradient(moec_model *m, const char *name) {
@@ -60,10 +26,11 @@ static void close_to(const float *got, const double *want, int64_t n, double tol
   }
 }
 
-static train_want step(moec_model *m, io *t, int64_t n, int accumulate, double *loss) {
-  give(m, "x", t->x, n);
-  give(m, "labels", t->other, n);
-  train_want r = train_reference(n, parameter(m, "w"), parameter(m, "v"), t->x, t->other, NULL);
+static train_want step(moec_model *m, train_io *t, int64_t n, int accumulate, double *loss) {
+  train_give(m, "x", t->x, n);
+  train_give(m, "labels", t->other, n);
+  train_want r =
+      train_reference(n, train_parameter(m, "w"), train_parameter(m, "v"), t->x, t->other, NULL);
   UNIT_OK(moec_loss_and_gradients(m, accumulate, loss));
   return r;
 }
@@ -72,12 +39,12 @@ START_TEST(test_loss_and_gradients) {
   for (int threads = 1; threads <= 3; threads++) {
     uint8_t *file;
     moec_model *m = open_plan(train_build(), threads, &file);
-    io t;
+    train_io t;
     moec_view v;
     moec_counters c;
     uint32_t i;
     double loss;
-    fill(&t, 1);
+    train_fill(&t, 1);
     for (int k = 0; k < 3; k++) { /* sizes come and go; programs share their memory */
       int64_t n = k == 1 ? 8 : 37;
       train_want r = step(m, &t, n, 0, &loss);
@@ -97,7 +64,7 @@ START_TEST(test_loss_and_gradients) {
       close_to(v.data, r.y, n, 1e-6);
       moec_counters_get(m, &c);
       ck_assert_uint_eq(c.kernels_per_step, 1);
-      give(m, "grad.y", t.other, n);
+      train_give(m, "grad.y", t.other, n);
       UNIT_OK(moec_vjp(m, 0));
       r = train_reference(n, train_w, train_v, t.x, NULL, t.other);
       close_to(gradient(m, "w"), r.w, 4, 1e-5);
@@ -126,7 +93,7 @@ START_TEST(test_inputs_and_outputs_of_programs) {
   } want[] = {{MOEC_INPUTS, "x", 7},  {MOEC_INPUTS, "labels", 2}, {MOEC_INPUTS, "grad.y", 4},
               {MOEC_OUTPUTS, "y", 1}, {MOEC_OUTPUTS, "loss", 2},  {MOEC_OUTPUTS, "grad.x", 6}};
   moec_description d;
-  io t;
+  train_io t;
   ck_assert_uint_eq(moec_count(m, MOEC_INPUTS), 3);
   ck_assert_uint_eq(moec_count(m, MOEC_OUTPUTS), 3);
   for (uint32_t i = 0; i < 6; i++) {
@@ -137,12 +104,12 @@ START_TEST(test_inputs_and_outputs_of_programs) {
   UNIT_TRUE(d.trainable && d.has_gradient);
   UNIT_OK(moec_describe(m, MOEC_PARAMETERS, 3, &d));
   UNIT_TRUE(d.trainable && !d.has_gradient);
-  fill(&t, 1);
-  give(m, "x", t.x, 8);
+  train_fill(&t, 1);
+  train_give(m, "x", t.x, 8);
   UNIT_OK(moec_forward(m)); /* needs no labels */
   UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT,
              "input \"labels\" is missing");
-  give(m, "labels", t.other, 9);
+  train_give(m, "labels", t.other, 9);
   UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT,
              "input \"labels\": axis 0: expected size n = 8, got 9 with n = 8");
   UNIT_OK(moec_forward(m));
@@ -154,12 +121,12 @@ END_TEST
 START_TEST(test_parts_of_a_batch_add_up) {
   uint8_t *file;
   moec_model *m = open_plan(train_build(), 2, &file);
-  io t;
+  train_io t;
   double w[4] = {0}, v[4] = {0}, norm;
   moec_view view;
   UNIT_FAILS(moec_gradient_of(m, "w", &view), MOEC_INVALID_ARGUMENT, "no gradient was computed");
   for (int part = 0; part < 4; part++) {
-    fill(&t, part);
+    train_fill(&t, part);
     train_want r = step(m, &t, 8 + 8 * (part & 1), 1, NULL);
     for (int i = 0; i < 4; i++) w[i] += r.w[i], v[i] += r.v[i];
     close_to(gradient(m, "w"), w, 4, 1e-5);
@@ -186,7 +153,7 @@ START_TEST(test_parts_of_a_batch_add_up) {
   gradient(m, "v")[2] = NAN;
   UNIT_FAILS(moec_clip_gradients(m, 1, &norm), MOEC_INVALID_ARGUMENT, "expected a finite norm");
   UNIT_TRUE(isnan(norm));
-  fill(&t, 9); /* without the flag a step begins anew */
+  train_fill(&t, 9); /* without the flag a step begins anew */
   train_want r = step(m, &t, 8, 0, NULL);
   close_to(gradient(m, "w"), r.w, 4, 1e-5);
   t.other[3] = 1e7f; /* and one that fails leaves none */
@@ -229,12 +196,12 @@ static void check_optimizer(const moec_optimizer *o, double decay_w, double deca
   reference w = {0}, v = {0};
   moec_counters c;
   moec_view y;
-  io t;
+  train_io t;
   for (int i = 0; i < 4; i++) w.w[i] = (double)train_w[i], v.w[i] = (double)train_v[i];
   UNIT_OK(moec_optimizer_set(m, o));
   if (o->decay_matrices_only) UNIT_OK(moec_optimizer_set_decay(m, 2, decay_v));
   for (int step_ = 1; step_ <= 3; step_++) {
-    fill(&t, step_);
+    train_fill(&t, step_);
     if (step_ == 2) { /* in two parts */
       step(m, &t, 16, 1, NULL);
       step(m, &t, 8, 1, NULL);
@@ -248,12 +215,13 @@ static void check_optimizer(const moec_optimizer *o, double decay_w, double deca
     UNIT_OK(moec_optimizer_step(m));
     (o->kind == MOEC_ADAMW ? adamw : sgd)(&w, gw, o, decay_w, step_);
     (o->kind == MOEC_ADAMW ? adamw : sgd)(&v, gv, o, decay_v, step_);
-    close_to(parameter(m, "w"), w.w, 4, 2e-6);
-    close_to(parameter(m, "v"), v.w, 4, 2e-6);
-    UNIT_TRUE(parameter(m, "t") == parameter(m, "w"));
-    UNIT_TRUE(!memcmp(parameter(m, "c"), train_c, sizeof train_c));
-    train_want r = train_reference(24, parameter(m, "w"), parameter(m, "v"), t.x, t.other, NULL);
-    give(m, "x", t.x, 24);
+    close_to(train_parameter(m, "w"), w.w, 4, 2e-6);
+    close_to(train_parameter(m, "v"), v.w, 4, 2e-6);
+    UNIT_TRUE(train_parameter(m, "t") == train_parameter(m, "w"));
+    UNIT_TRUE(!memcmp(train_parameter(m, "c"), train_c, sizeof train_c));
+    train_want r =
+        train_reference(24, train_parameter(m, "w"), train_parameter(m, "v"), t.x, t.other, NULL);
+    train_give(m, "x", t.x, 24);
     UNIT_OK(moec_forward(m));
     UNIT_OK(moec_output(m, 0, &y));
     close_to(y.data, r.y, 24, 1e-5);
@@ -288,8 +256,8 @@ START_TEST(test_optimizer_errors) {
   uint8_t *file;
   moec_model *m = open_plan(train_build(), 1, &file);
   moec_optimizer o;
-  io t;
-  fill(&t, 2);
+  train_io t;
+  train_fill(&t, 2);
   UNIT_FAILS(moec_optimizer_step(m), MOEC_INVALID_ARGUMENT, "expected moec_optimizer_set()");
   moec_optimizer_defaults(MOEC_ADAMW, &o);
   o.beta2 = 1;
@@ -299,7 +267,8 @@ START_TEST(test_optimizer_errors) {
   o.lr = 0.1;
   UNIT_OK(moec_optimizer_set(m, &o));
   UNIT_FAILS(moec_optimizer_step(m), MOEC_INVALID_ARGUMENT, "expected gradients");
-  UNIT_FAILS(moec_optimizer_set_decay(m, 3, 0.1), MOEC_INVALID_ARGUMENT, "\"c\": it is not trained");
+  UNIT_FAILS(moec_optimizer_set_decay(m, 3, 0.1), MOEC_INVALID_ARGUMENT,
+             "\"c\": it is not trained");
   step(m, &t, 8, 0, NULL);
   UNIT_OK(moec_optimizer_step(m));
   o.kind = MOEC_SGD;
@@ -314,12 +283,13 @@ START_TEST(test_models_without_train) {
   uint8_t *file;
   moec_model *m = open_plan(train_build_as(false), 1, &file);
   moec_view v;
-  io t;
-  fill(&t, 0);
-  give(m, "x", t.x, 8);
+  train_io t;
+  train_fill(&t, 0);
+  train_give(m, "x", t.x, 8);
   UNIT_OK(moec_forward(m));
   UNIT_TRUE(!moec_has_program(m, MOEC_TRAIN) && moec_has_program(m, MOEC_FORWARD));
-  UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT, "compiled without --train");
+  UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT,
+             "compiled without --train");
   UNIT_FAILS(moec_vjp(m, 0), MOEC_INVALID_ARGUMENT, "compiled without --train");
   UNIT_FAILS(moec_gradient(m, 0, &v), MOEC_INVALID_ARGUMENT, "compiled without --train");
   UNIT_FAILS(moec_optimizer_step(m), MOEC_INVALID_ARGUMENT, "compiled without --train");
@@ -338,13 +308,13 @@ START_TEST(test_poison) {
     ck_assert_int_eq(on ? setenv("MOEC_POISON", "1", 1) : unsetenv("MOEC_POISON"), 0);
     moec_model *m = open_plan(b, 1, &file);
     moec_view v;
-    io t;
-    fill(&t, 0);
-    give(m, "x", t.x, 8);
+    train_io t;
+    train_fill(&t, 0);
+    train_give(m, "x", t.x, 8);
     UNIT_OK(moec_forward(m));
     UNIT_OK(moec_output(m, 0, &v));
     for (int i = 0; i < 8; i++) UNIT_TRUE(isfinite(((float *)v.data)[i]));
-    give(m, "x", t.x, 12);
+    train_give(m, "x", t.x, 12);
     UNIT_OK(moec_forward(m));
     UNIT_OK(moec_output(m, 0, &v));
     for (int i = 0; i < 12; i++) UNIT_TRUE(!on || isnan(((float *)v.data)[i]) == (i >= 8));
@@ -355,26 +325,19 @@ START_TEST(test_poison) {
 }
 END_TEST
 
-static void setup(void) {
-  char path[256];
-  uint8_t bytes[TRAIN_FILE];
-  dir = unit_folder();
-  object = pb_compile(dir, train_source);
-  train_weights(bytes);
-  UNIT_OK(moec_write_file(unit_path(path, dir, "weights.bin"), bytes, sizeof bytes, 0644));
-}
-
-static void teardown(void) {
-  moec_unmap(&object);
-  unit_remove(dir);
-}
+static void setup(void) { files = train_start(); }
+static void teardown(void) { train_stop(&files); }
 
 int main(void) {
   Suite *suite = suite_create("train");
   TCase *tcase = tcase_create("train");
-  const TTest *const tests[] = {test_loss_and_gradients, test_inputs_and_outputs_of_programs,
-                                test_parts_of_a_batch_add_up, test_optimizers,
-                                test_optimizer_errors, test_models_without_train, test_poison};
+  const TTest *const tests[] = {test_loss_and_gradients,
+                                test_inputs_and_outputs_of_programs,
+                                test_parts_of_a_batch_add_up,
+                                test_optimizers,
+                                test_optimizer_errors,
+                                test_models_without_train,
+                                test_poison};
   tcase_add_unchecked_fixture(tcase, setup, teardown);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);
   suite_add_tcase(suite, tcase);

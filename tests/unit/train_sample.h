@@ -8,8 +8,9 @@
 #ifndef MOEC_TESTS_TRAIN_SAMPLE_H
 #define MOEC_TESTS_TRAIN_SAMPLE_H
 
-#include "include/moec.h"
 #include "tests/unit/plan_builder.h"
+
+#include "include/moec.h"
 
 static const char train_source[] =
     "#include \"include/plan.h\"\n"
@@ -20,7 +21,8 @@ static const char train_source[] =
     "  for (ROWS) OUT(1)[i] = 2 * IN(0)[i];\n"
     "}\n"
     "void forward(const moec_kernel_args *a, int64_t begin, int64_t end) {\n" /* x w2 t v -> y */
-    "  for (ROWS) OUT(4)[i] = IN(0)[i] * IN(1)[i % 4] + IN(2)[i % 4] + IN(3)[i % 2 * 2 + i / 2 % 2];\n"
+    "  for (ROWS) OUT(4)[i] = IN(0)[i] * IN(1)[i % 4] + IN(2)[i % 4] + IN(3)[i % 2 * 2 + i / 2 % "
+    "2];\n"
     "}\n"
     "void loss(const moec_kernel_args *a, int64_t begin, int64_t end) {\n" /* y labels -> loss dy */
     "  (void)begin, (void)end, OUT(2)[0] = 0;\n"
@@ -109,8 +111,11 @@ static inline plan_builder *train_build_as(bool train) {
   PB_ADD(b, files, f);
   train_plan p = {.n = pb_symbol(b, "n", -1), .one = pb_const(b, 1), .none = pb_const(b, 0)};
   const moec_plan_piece line = {.dtype = MOEC_F32, .rank = 1, .shape = {4}, .offset = TRAIN_W};
-  moec_plan_piece other = line, turned = {.dtype = MOEC_BF16, .rank = 2, .shape = {2, 2},
-                                          .perm = {1, 0}, .offset = TRAIN_V};
+  moec_plan_piece other = line, turned = {.dtype = MOEC_BF16,
+                                          .rank = 2,
+                                          .shape = {2, 2},
+                                          .perm = {1, 0},
+                                          .offset = TRAIN_V};
   other.offset = TRAIN_C;
   p.w = train_param(b, "w", 1, &four, line, 1, train);
   p.t = train_param(b, "t", 1, &four, line, 1, train);
@@ -129,6 +134,67 @@ static inline plan_builder *train_build_as(bool train) {
   return b;
 }
 static inline plan_builder *train_build(void) { return train_build_as(true); }
+
+/* ---- running it -------------------------------------------------------------------------- */
+
+typedef struct train_setup {
+  char *dir; /* weights.bin is here */
+  moec_map object;
+} train_setup;
+
+static inline train_setup train_start(void) {
+  char path[256];
+  uint8_t bytes[TRAIN_FILE];
+  train_setup s = {.dir = unit_folder()};
+  s.object = pb_compile(s.dir, train_source);
+  train_weights(bytes);
+  UNIT_OK(moec_write_file(unit_path(path, s.dir, "weights.bin"), bytes, sizeof bytes, 0644));
+  return s;
+}
+
+static inline void train_stop(train_setup *s) {
+  moec_unmap(&s->object);
+  unit_remove(s->dir);
+}
+
+/* Opens |b|, which goes; |file| is freed after the model is closed. */
+static inline moec_model *train_open(const train_setup *s, plan_builder *b, int threads,
+                                     uint8_t **file) {
+  size_t size;
+  moec_model *m;
+  moec_options o = {.threads = threads, .weights_dir = s->dir};
+  *file = pb_finish(b, NULL, &s->object, &size);
+  free(b);
+  UNIT_OK(moec_open_memory(*file, size, &o, &m));
+  return m;
+}
+
+static inline void train_give(moec_model *m, const char *name, float *data, int64_t n) {
+  uint32_t i;
+  moec_view v = {data, MOEC_DTYPE_F32, 1, {n}};
+  UNIT_OK(moec_find(m, MOEC_INPUTS, name, &i));
+  UNIT_OK(moec_input_borrow(m, i, &v));
+}
+
+enum { TRAIN_MOST = 64 };
+typedef struct train_io {
+  float x[TRAIN_MOST], other[TRAIN_MOST];
+} train_io;
+
+static inline void train_fill(train_io *t, int seed) {
+  for (int i = 0; i < TRAIN_MOST; i++) {
+    t->x[i] = (float)((i * 7 + seed) % 11) / 4 - 1;
+    t->other[i] = (float)((i * 5 + seed) % 13) / 2 - 3;
+  }
+}
+
+static inline const float *train_parameter(moec_model *m, const char *name) {
+  uint32_t i;
+  moec_view v;
+  UNIT_OK(moec_find(m, MOEC_PARAMETERS, name, &i));
+  UNIT_OK(moec_parameter(m, i, &v));
+  return v.data;
+}
 
 /* ---- the same by hand -------------------------------------------------------------------- */
 
