@@ -282,8 +282,9 @@ moec_status *moec_load_state(moec_model *m, const char *path);
  * weights file with the bytes of every updated parameter replaced, in the layout and type they had;
  * the .json files beside them, so that transformers loads the folder; and, for weights that were
  * inside the model's file, MODEL.safetensors under their own names (MODEL.inline.safetensors where
- * a weights file has that name). Each file appears whole or not at all. The executable itself keeps wanting the weights it was compiled with. Errors:
- * MOEC_INVALID_ARGUMENT: |dir| is where the weights were read from; MOEC_IO. */
+ * a weights file has that name). Each file appears whole or not at all. The executable itself keeps
+ * wanting the weights it was compiled with. Errors: MOEC_INVALID_ARGUMENT: |dir| is where the
+ * weights were read from; MOEC_IO. */
 moec_status *moec_save_weights(const moec_model *m, const char *dir);
 
 /* ---- DLPack ------------------------------------------------------------------------------- */
