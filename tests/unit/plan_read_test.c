@@ -206,13 +206,11 @@ const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 
 /* Whatever four bytes of a plan say, opening and running it neither crashes nor leaks. */
-START_TEST(test_any_word_may_lie) {
+static size_t lie(uint8_t *file, size_t size, moec_status *(*run)(moec_model *m)) {
   static const uint32_t words[] = {0, 1, 7, 0x7fffffff, 0x80000000, 0xffffffff, 4096};
-  size_t size, opened = 0;
-  uint8_t *file = sample(&size);
+  size_t opened = 0;
   moec_footer f;
   memcpy(&f, file + size - sizeof f, sizeof f);
-  static float x[512];
   for (size_t at = 0; at + 4 <= f.plan_size; at += 4) {
     for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
       uint32_t old;
@@ -223,10 +221,7 @@ START_TEST(test_any_word_may_lie) {
       moec_status *s =
           moec_open_memory(file, size, &(moec_options){.threads = 1, .trust_weights = 1}, &m);
       if (!s) {
-        const moec_view vx = {x, MOEC_DTYPE_F32, 2, {6, 8}}, vi = {x, MOEC_DTYPE_I64, 2, {2, 3}};
-        s = moec_input_borrow(m, 0, &vx);
-        if (!s) s = moec_input_borrow(m, 1, &vi);
-        if (!s) s = moec_forward(m);
+        s = run(m);
         opened += !s;
         moec_close(m);
       }
@@ -234,10 +229,70 @@ START_TEST(test_any_word_may_lie) {
       memcpy(file + at, &old, 4);
     }
   }
-  UNIT_TRUE(opened > 100); /* names and such */
   free(file);
+  return opened;
+}
+
+static moec_status *run_forward(moec_model *m) {
+  static float x[512];
+  const moec_view vx = {x, MOEC_DTYPE_F32, 2, {6, 8}}, vi = {x, MOEC_DTYPE_I64, 2, {2, 3}};
+  MOEC_TRY(moec_input_borrow(m, 0, &vx));
+  MOEC_TRY(moec_input_borrow(m, 1, &vi));
+  return moec_forward(m);
+}
+
+START_TEST(test_any_word_may_lie) {
+  size_t size;
+  uint8_t *file = sample(&size);
+  UNIT_TRUE(lie(file, size, run_forward) > 100); /* names and such */
+}
+END_TEST
+
+/* w [8], tied to t; loss = w[0], and gradients that are w itself. Nothing else. */
+static uint8_t *trained(size_t *size) {
+  plan_builder *b = pb_create();
+  moec_tensor eight = {.dtype = MOEC_F32, .rank = 1, .dims = {8}}, one = {.dtype = MOEC_F32};
+  uint32_t w = sample_param(b, "w", MOEC_BF16, 1, eight.dims);
+  uint32_t t = sample_param(b, "t", MOEC_F32, 1, eight.dims);
+  uint32_t v = sample_param(b, "v", MOEC_F32, 0, NULL);
+  uint32_t loaded = pb_static(b, MOEC_BUFFER_LOAD, &eight);
+  pb_step(b, MOEC_AT_LOAD, MOEC_STEP_COPY, 1, 1, (uint32_t[]){w, loaded}, 0, NULL);
+  for (int i = 0; i < 3; i++) {
+    b->params[i].grad = pb_static(b, MOEC_BUFFER_GRAD, i < 2 ? &eight : &one);
+    b->params[i].trainable = 1, b->params[i].tie = i < 2;
+  }
+  b->program = MOEC_AT_TRAIN;
+  uint32_t loss = pb_static(b, MOEC_BUFFER_OUTPUT, &one);
+  pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){w, b->params[0].grad}, 0, NULL);
+  pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){t, b->params[1].grad}, 0, NULL);
+  pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){v, b->params[2].grad}, 0, NULL);
+  pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){v, loss}, 0, NULL);
+  pb_output(b, "loss", loss);
+  uint8_t *file = pb_finish(b, NULL, NULL, size);
+  free(b);
+  return file;
+}
+
+static moec_status *run_training(moec_model *m) {
+  moec_optimizer o;
+  double norm;
+  moec_optimizer_defaults(MOEC_ADAMW, &o);
+  for (int accumulate = 0; accumulate < 2; accumulate++) {
+    MOEC_TRY(moec_loss_and_gradients(m, accumulate, NULL));
+  }
+  MOEC_TRY(moec_clip_gradients(m, 1, &norm));
+  MOEC_TRY(moec_optimizer_set(m, &o));
+  MOEC_TRY(moec_optimizer_step(m));
+  return moec_loss_and_gradients(m, 1, &norm);
+}
+
+START_TEST(test_any_word_of_training_may_lie) {
+  size_t size;
+  uint8_t *file = trained(&size);
+  UNIT_TRUE(lie(file, size, run_training) > 100);
 }
 END_TEST
 
 UNIT_MAIN("plan_read", test_sample_runs, test_cut_and_edited_files, test_footer_that_lies,
-          test_records_that_lie, test_steps_that_lie, test_any_word_may_lie)
+          test_records_that_lie, test_steps_that_lie, test_any_word_may_lie,
+          test_any_word_of_training_may_lie)

@@ -156,6 +156,7 @@ int main(void) {
   TCase *tcase = tcase_create("dlpack");
   const TTest *const tests[] = {test_inputs, test_refused_inputs, test_outputs_outlive_the_model,
                                 test_every_type_has_a_code};
+  tcase_set_timeout(tcase, 0); /* ctest has one */
   tcase_add_unchecked_fixture(tcase, setup, teardown);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);
   suite_add_tcase(suite, tcase);

@@ -254,6 +254,7 @@ int main(void) {
   const TTest *const tests[] = {test_resuming_gives_the_same_bits, test_wrong_states_change_nothing,
                                 test_killed_writers, test_weights_go_back_as_they_came,
                                 test_inline_weights};
+  tcase_set_timeout(tcase, 0); /* ctest has one */
   tcase_add_unchecked_fixture(tcase, setup, teardown);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);
   suite_add_tcase(suite, tcase);

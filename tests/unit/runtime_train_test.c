@@ -338,6 +338,7 @@ int main(void) {
                                 test_optimizer_errors,
                                 test_models_without_train,
                                 test_poison};
+  tcase_set_timeout(tcase, 0); /* ctest has one */
   tcase_add_unchecked_fixture(tcase, setup, teardown);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);
   suite_add_tcase(suite, tcase);

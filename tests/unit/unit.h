@@ -70,6 +70,7 @@ static inline int unit_run(Suite *suite) {
     const TTest *const tests[] = {__VA_ARGS__};                 \
     Suite *suite = suite_create(name);                          \
     TCase *tcase = tcase_create(name);                          \
+    tcase_set_timeout(tcase, 0); /* ctest has one */            \
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) { \
       tcase_add_test(tcase, tests[i]);                          \
     }                                                           \
