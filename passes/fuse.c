@@ -23,10 +23,18 @@
 
 enum { NOMINAL_SIZE = 128 };
 
+/* Attention kernels compute in f32, on heads of a fixed size. */
+static bool has_kernel(const moec_graph *g, moec_node attention) {
+  moec_type_info q = moec_ty(g, moec_in(g, attention, 0)), v = moec_ty(g, moec_in(g, attention, 2));
+  int64_t d, e;
+  return q.dtype != MOEC_F64 && moec_dim_is_const(g->m, q.dims[3], &d) && d > 0 &&
+         moec_dim_is_const(g->m, v.dims[3], &e) && e > 0;
+}
+
 static bool keeps(void *user, const moec_graph *g, moec_node n) {
   (void)user;
   moec_op op = moec_op_of(g, n);
-  return moec_fuse_is_attention(op) || moec_op_cls(op) == MOEC_CLASS_MOE;
+  return moec_fuse_is_attention(op) ? has_kernel(g, n) : moec_op_cls(op) == MOEC_CLASS_MOE;
 }
 
 static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_fuse_shared *shared) {
