@@ -11,7 +11,7 @@
  *   gather or gather_nd of W[E, ...] (indices clipped, reshaped): this file and raise_moe_rows.c
  *   masks over all experts: raise_moe_dense.c
  * Combined by: a sum over the slots; the sum of slices, one a slot; a product with the routing weights over the
- * slots; scattered addition to zeros at row / k. Narrow rows may be summed in f32 and narrowed again.
+ * slots; scattered addition to zeros at row / k; nothing where k is 1. Narrow rows may be summed in f32 and narrowed again.
  * Shared experts, scores, group masks and scaling of weights or of the result stay as they are.
  *
  *   rejects  top-ks that select no weights (groups of experts, indexers); smallest-k; slot-major rows */
@@ -264,6 +264,44 @@ static bool combine_chain(moec_layer *l, moec_node n) {
   return seen + 1 == 1ull << l->k && combine(l, x, moec_out(g, n, 0));
 }
 
+/* Whether |n| multiplies rows with matrices of their experts. */
+static bool is_expert_product(const moec_layer *l, moec_node n) {
+  moec_trace t;
+  moec_node gather;
+  for (uint32_t i = 0; moec_op_of(l->g, n) == MOEC_OP_DOT && i < 2; i++)
+    if (moec_layer_gather(l, moec_in(l->g, n, i), &t, &gather)) return true;
+  return false;
+}
+
+/* What |n| makes of |v| still belongs to the experts: their bias, their routing weight, or the same elements. */
+static bool ends_expert(moec_layer *l, moec_node n, moec_value v) {
+  moec_op op = moec_op_of(l->g, n);
+  moec_trace t;
+  moec_node gather;
+  if (op == MOEC_OP_RESHAPE) return moec_layer_row_axes(l, moec_out(l->g, n, 0)) > 0;
+  if (op != MOEC_OP_ADD && op != MOEC_OP_MUL) return false;
+  moec_value other = moec_in(l->g, n, moec_in(l->g, n, 0).i == v.i);
+  return op == MOEC_OP_ADD ? moec_layer_gather(l, other, &t, &gather)
+                           : moec_layer_weight(l, other).i != 0;
+}
+
+/* One expert a token: nothing is summed. The layer ends behind the last product with gathered weights. */
+static bool combine_single(moec_layer *l, const moec_uses *uses, size_t n_nodes) {
+  moec_value v = {0};
+  if (l->k != 1) return false;
+  for (uint32_t n = 1; n < n_nodes; n++)
+    if (is_expert_product(l, (moec_node){n})) v = moec_out(l->g, (moec_node){n}, 0);
+  if (!v.i) return false;
+  for (moec_node n = moec_uses_only(uses, v); n.i && ends_expert(l, n, v);
+       n = moec_uses_only(uses, v)) {
+    v = moec_out(l->g, n, 0);
+    if (moec_op_of(l->g, n) == MOEC_OP_MUL) break;
+  }
+  l->g->loc = moec_node_get(l->g, moec_def(l->g, v))->loc;
+  l->why = NULL;
+  return combine(l, v, v);
+}
+
 static bool combine_at(moec_layer *l, const moec_uses *uses, moec_node n) {
   switch (moec_op_of(l->g, n)) {
     case MOEC_OP_REDUCE_SUM: return combine_sum(l, uses, n);
@@ -295,6 +333,8 @@ static bool raise_gathered(moec_layer *l, const moec_uses *uses, bool *gathers) 
     if (combine_at(l, uses, node)) return true;
     if (l->why) why = l->why;
   }
+  if (*gathers && combine_single(l, uses, end)) return true;
+  if (l->why) why = l->why;
   l->why = why ? why : "nothing sums its experts over the slots";
   return false;
 }
