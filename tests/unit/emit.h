@@ -1,6 +1,6 @@
 /* Emitted kernels against the interpreter. A case is a function in text form; its composites are
- * inlined (all but attention, its gradient and block sums), it becomes a kernel, all kernels of a table are compiled together, and
- * each runs on random inputs that end at a page nobody may touch.
+ * inlined (all but attention, its gradient and block sums), it becomes a kernel, all kernels of a
+ * table are compiled together, and each runs on random inputs that end at a page nobody may touch.
  *
  * What an input holds follows from its name: "iN..." integers in [-N, N), "nan..." floats with some
  * NaN and infinities, "pos..." floats in (0.1, 2), "zero" zeros, else floats in (-2, 2), integers in [-20, 20]. */
