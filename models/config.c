@@ -201,8 +201,22 @@ const char *moec_cfg_list_str(moec_config *c, const char *keys, size_t i) {
 int64_t moec_cfg_list_int(moec_config *c, const char *keys, size_t i) {
   const json_t *v = json_array_get(find(c, keys, true), i);
   if (json_is_integer(v)) return json_integer_value(v);
+  if (json_is_boolean(v)) return json_is_true(v);
   bad_value(c, keys, "a list of integers", find(c, keys, true), MOEC_INVALID_MODEL);
   return 0;
+}
+
+/* ---- what a file may leave out ---------------------------------------------------------------- */
+
+void moec_cfg_defaults(moec_config *c, const moec_cfg_default *d) {
+  for (; d->key; d++) {
+    json_t *v = json_object_get(c->object, d->key);
+    if (v && !(d->null_too && json_is_null(v))) continue;
+    v = json_loads(d->value, JSON_DECODE_ANY, NULL);
+    if (!v || json_object_set_new(c->object, d->key, v))
+      moec_cfg_fail(c, MOEC_BUG("default of %s: %s", d->key, d->value));
+    json_object_set_new(c->marks, d->key, json_true());
+  }
 }
 
 /* ---- what must be as moec has it ------------------------------------------------------------ */

@@ -31,7 +31,16 @@ const char *moec_cfg_str_or(moec_config *c, const char *keys, const char *dflt);
 /* Lists: the number of elements (0 when absent), and one of them. */
 size_t moec_cfg_list(moec_config *c, const char *keys);
 const char *moec_cfg_list_str(moec_config *c, const char *keys, size_t i);
+/* true counts as 1 */
 int64_t moec_cfg_list_int(moec_config *c, const char *keys, size_t i);
+
+/* What transformers takes for a key that a file leaves out (|null_too|: or has as null): JSON texts, ended by a NULL.
+ * They count as read. */
+typedef struct moec_cfg_default {
+  const char *key, *value;
+  bool null_too;
+} moec_cfg_default;
+void moec_cfg_defaults(moec_config *c, const moec_cfg_default *d);
 
 /* The value must be |want| where it is given; anything else is refused by name. */
 void moec_cfg_want_str(moec_config *c, const char *keys, const char *want);

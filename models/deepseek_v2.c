@@ -23,7 +23,9 @@ static void read_router(moec_llm *m, moec_moe *s) {
 }
 
 void moec_model_deepseek_v2(moec_llm *m) {
-  moec_l_begin(m);
+  static const moec_cfg_default absent[] = {
+      {"q_lora_rank", "1536", false}, {"n_shared_experts", "2", false}, {.key = NULL}};
+  moec_l_begin(m, absent);
   moec_deepseek d = moec_l_deepseek_sizes(m);
   read_router(m, &d.moe);
   moec_wv x = moec_l_embed(m);

@@ -5,7 +5,11 @@
 #include "models/family.h"
 
 void moec_model_deepseek_v3(moec_llm *m) {
-  moec_l_begin(m);
+  static const moec_cfg_default absent[] = {
+      {"q_lora_rank", "1536", false}, {"n_shared_experts", "1", false}, {"n_group", "8", false},
+      {"topk_group", "4", false}, {"first_k_dense_replace", "3", false}, {"routed_scaling_factor", "2.5", false},
+      {.key = NULL}};
+  moec_l_begin(m, absent);
   moec_deepseek d = moec_l_deepseek_sizes(m);
   moec_cfg_want_str(m->c, "scoring_func", "sigmoid");
   moec_cfg_want_str(m->c, "topk_method", "noaux_tc");

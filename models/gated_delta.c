@@ -5,7 +5,8 @@
  * Chunks of 64 positions, as transformers computes it. Inside a chunk the recurrence is the inverse of a unit lower
  * triangular matrix, built from the inverses of its diagonal blocks of 1, 2, 4, .. rows. Across chunks the state is
  * S -> A S + B; all prefixes of that come from log2(chunks) rounds of composing with the chunk 1, 2, 4, .. before,
- * so there is no loop and sequences of every length up to the model's are one graph. Everything is f32. */
+ * so there is no loop and sequences of every length up to the model's are one graph. Longer ones fail: the state of
+ * their later chunks would be wrong. Everything is f32. */
 #include <math.h>
 
 #include "models/family.h"
@@ -87,12 +88,24 @@ static moec_wv states(const rule *r, moec_wv a, moec_wv b, int64_t longest) {
   return before(r, b, 1);
 }
 
+/* x [batch, heads, seq, features], for seq up to |longest|: a reshape says so, as there is no operator that fails. */
+static moec_wv limited(const rule *r, moec_wv x, moec_wv seq, int64_t features, int64_t longest) {
+  moec_writer *w = r->w;
+  const moec_wattr *joined = W_ATTRS(W_INT("axis", 0));
+  moec_w_scope(w, "sequences_up_to_%lld", (long long)longest); /* a name for the message */
+  moec_wv most = W(w, "Min", seq, W_I64(w, 1, longest));
+  x = W(w, "Reshape", x, WA(w, "Concat", joined, W_I64(w, 2, 0, 0), most, W_I64(w, 1, features)));
+  x = W(w, "Reshape", x, WA(w, "Concat", joined, W_I64(w, 2, 0, 0), seq, W_I64(w, 1, features)));
+  moec_w_scope(w, "%s", "");
+  return x;
+}
+
 static moec_wv body(const rule *r, const moec_wv *in, int64_t longest) {
   moec_writer *w = r->w;
   moec_wv seq = WA(w, "Shape", W_ATTRS(W_INT("start", 2), W_INT("end", 3)), in[Q]), size = W_I64(w, 1, CHUNK);
   moec_wv chunks = W(w, "Div", W(w, "Add", seq, W_I64(w, 1, CHUNK - 1)), size);
   moec_wv missing = W(w, "Sub", W(w, "Mul", chunks, size), seq);
-  moec_wv q = mul(r, unit(r, in[Q]), one_f(r, 1 / sqrt((double)r->dk)));
+  moec_wv q = mul(r, unit(r, limited(r, in[Q], seq, r->dk, longest)), one_f(r, 1 / sqrt((double)r->dk)));
   q = in_chunks(r, q, missing, r->dk);
   moec_wv k = in_chunks(r, unit(r, in[K]), missing, r->dk), v = in_chunks(r, in[V], missing, r->dv);
   moec_wv g = in_chunks(r, in[G], missing, 0), beta = column(r, in_chunks(r, in[BETA], missing, 0));

@@ -69,15 +69,23 @@ static moec_moe read_experts(moec_llm *m) {
 }
 
 void moec_model_gpt_oss(moec_llm *m) {
+  static const moec_cfg_default absent[] = {
+      {"num_key_value_heads", "8", false}, {"head_dim", "64", false}, {"sliding_window", "128", false},
+      {"rms_norm_eps", "1e-5", false}, {"rope_theta", "150000.0", false}, {.key = NULL}};
+  static const moec_cfg_default context[] = {
+      {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 32.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, "
+                       "\"truncate\": false, \"original_max_position_embeddings\": 4096}", true},
+      {.key = NULL}};
   static const char *const known[] = {"full_attention", "sliding_attention", NULL};
-  moec_l_begin(m);
+  moec_l_begin(m, absent);
   moec_cfg_want_str(m->c, "hidden_act", "silu");
   moec_cfg_ignore(m->c, "initial_context_length");
   moec_gqa a = moec_l_gqa_sizes(m);
-  int64_t window = moec_cfg_int_or(m->c, "sliding_window", 128);
+  int64_t window = moec_cfg_int_or(m->c, "sliding_window", 0);
   a.bias = a.out_bias = moec_cfg_bool_or(m->c, "attention_bias", true);
   moec_moe moe = read_experts(m);
   moec_wv x = moec_l_embed(m);
+  if (!moec_cfg_has(m->c, "rope_parameters|rope_scaling")) moec_cfg_defaults(m->c, context);
   moec_l_rope_tables(m, a.head_dim, &a.rope);
   for (int64_t i = 0; i < m->n_layers; i++) {
     moec_l_at(m, "layers.%lld", (long long)i);

@@ -53,13 +53,25 @@ static moec_status *init_dtype(moec_config *c, moec_dtype *out) {
   return moec_error(MOEC_UNSUPPORTED, "config.json: dtype: expected float32, bfloat16 or float16, got \"%.60s\"", name);
 }
 
+/* Where the text model lies among the tensors of a checkpoint: models that see images have it below a module. */
+static void find_root(moec_llm *m) {
+  static const char *const roots[][2] = {
+      {"model", "lm_head"}, {"model.language_model", "lm_head"}, {"language_model.model", "language_model.lm_head"}};
+  size_t i = sizeof roots / sizeof *roots;
+  while (--i && !moec_ck_has(m->ck, moec_arena_printf(m->arena, "%s.embed_tokens.weight", roots[i][0]))) continue;
+  m->stored_root = roots[i][0], m->stored_head = roots[i][1];
+}
+
 /* Runs the family's function over |ck|; saves the model when |path| is given. */
 static moec_status *write_model(const family *f, moec_config *top, moec_config *c, moec_checkpoint *ck,
                                 const char *path, moec_buf *remarks) {
   moec_writer *w = moec_writer_create();
-  moec_llm m = {.w = w, .c = c, .ck = ck, .remarks = remarks, .arena = moec_writer_arena(w), .stored_root = "model"};
-  if (c != top) m.tied = moec_cfg_bool_or(top, "tie_word_embeddings", false);
-  if (c != top && moec_ck_has(ck, "model.language_model.embed_tokens.weight")) m.stored_root = "model.language_model";
+  moec_llm m = {.w = w, .c = c, .ck = ck, .remarks = remarks, .arena = moec_writer_arena(w)};
+  if (c != top) {
+    moec_l_ignore_common(top);
+    m.tied = moec_cfg_bool_or(top, "tie_word_embeddings", false);
+  }
+  find_root(&m);
   f->write(&m);
   moec_status *s = moec_cfg_end(c);
   if (s) moec_status_free(moec_writer_end(w)); /* what a wrong value led to says less than the value */
@@ -86,10 +98,20 @@ static moec_status *spare(const char *dir, const char *path) {
     struct stat of_file, of_dir;
     const char *slash = strrchr(names[i], '/');
     snprintf(folder, sizeof folder, "%.*s.", slash ? (int)(slash - names[i]) + 1 : 0, names[i]);
-    if (stat(folder, &of_file) || stat(dir, &of_dir) || of_file.st_dev != of_dir.st_dev || of_file.st_ino != of_dir.st_ino) continue;
+    if (stat(folder, &of_file) || stat(dir, &of_dir)) continue;
+    if (of_file.st_dev != of_dir.st_dev || of_file.st_ino != of_dir.st_ino) continue;
     return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected another file than those of the checkpoint", path);
   }
   return NULL;
+}
+
+/* The model names its weights by plain names: `moec compile` finds them beside it, or where --weights says. */
+static void note_folder(const char *dir, const char *output, moec_buf *remarks) {
+  char folder[PATH_MAX], real[2][PATH_MAX];
+  const char *slash = strrchr(output, '/');
+  snprintf(folder, sizeof folder, "%.*s.", slash ? (int)(slash - output) + 1 : 0, output);
+  if (!realpath(folder, real[0]) || !realpath(dir, real[1]) || strcmp(real[0], real[1]) == 0) return;
+  moec_buf_printf(remarks, "%s lies outside of %s: to compile it, say --weights %s\n", output, dir, dir);
 }
 
 /* Two runs: the first tells which tensors there are, the second reads what was written for them. */
@@ -131,6 +153,7 @@ static moec_status *import_config(const char *dir, const moec_checkpoint_options
   }
   moec_status *s = write_model(f, top, c, ck, o->output, remarks);
   if (!s) moec_ck_unused(ck, remarks);
+  if (!s && !o->init) note_folder(dir, o->output, remarks);
   if (!s) moec_cfg_unread(top, remarks);
   moec_checkpoint_close(ck);
   return s;

@@ -28,11 +28,24 @@ bool moec_l_has(moec_llm *m, const char *name) {
   return moec_ck_has(m->ck, moec_arena_printf(m->arena, "%s.%s", m->stored, name));
 }
 
+/* The path of a weight in the checkpoint: its name of today, or the older one where only that is there. */
+static const char *stored_path(moec_llm *m, const char *name) {
+  const char *path = moec_arena_printf(m->arena, "%s.%s", m->stored, name);
+  if (moec_ck_has(m->ck, path)) return path;
+  for (const moec_l_alias *a = m->aliases; a && a->now; a++) {
+    size_t n = strlen(a->now);
+    if (strncmp(name, a->now, n) != 0) continue;
+    const char *old = moec_arena_printf(m->arena, "%s.%s%s", m->stored, a->then, name + n);
+    if (moec_ck_has(m->ck, old)) return old;
+  }
+  return path;
+}
+
 /* |ones|: axes of size 1 that the initializer has in front of what is stored. */
 static moec_wv stored_weight(moec_llm *m, const char *name, const char *stored, moec_ck_init init, moec_dtype t,
                              uint32_t rank, const int64_t *dims, uint32_t ones) {
   moec_ck_tensor found;
-  const char *path = moec_arena_printf(m->arena, "%s.%s", m->stored, stored ? stored : name);
+  const char *path = stored_path(m, stored ? stored : name);
   if (moec_w_failed(m->w)) return (moec_wv){0};
   moec_status *s = moec_ck_find(m->ck, path, init, rank - ones, dims + ones, &found);
   moec_w_fail(m->w, s);
@@ -90,6 +103,19 @@ moec_wv moec_l_linear(moec_llm *m, moec_wv x, const char *name, int64_t in, int6
   return moec_l_add(m, y, moec_l_vector(m, moec_arena_printf(m->arena, "%s.bias", name), MOEC_CK_ZEROS, m->dtype, out));
 }
 
+moec_wv moec_l_joined_linear(moec_llm *m, moec_wv x, const char *whole, const char *const *parts, uint32_t n,
+                             int64_t in, int64_t out) {
+  const int64_t dims[2] = {out, in};
+  const char *name = moec_arena_printf(m->arena, "%s.%s.weight", m->at, whole);
+  moec_wv *part = MOEC_NEW_ARRAY(m->arena, moec_wv, n), weight;
+  for (uint32_t i = 0; i < n; i++) {
+    const char *one = moec_arena_printf(m->arena, "%s.weight", parts[i]);
+    part[i] = moec_l_weight(m, one, NULL, MOEC_CK_NORMAL, m->dtype, 2, dims);
+  }
+  moec_w_node(m->w, "", "Concat", W_ATTRS(W_INT("axis", 0)), n, part, 1, &weight, &name);
+  return W(m->w, "MatMul", x, WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 2, 1, 0)), weight));
+}
+
 /* A centred scale is 1 + weight, added and multiplied in f32. */
 moec_wv moec_l_norm_eps(moec_llm *m, moec_wv x, const char *name, int64_t n, double eps, bool centred) {
   moec_dtype t = centred ? MOEC_F32 : m->dtype;
@@ -122,14 +148,21 @@ moec_wv moec_l_join_heads(moec_llm *m, moec_wv x, int64_t width) {
   return L_RESHAPE(m, WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 4, 0, 2, 1, 3)), x), 3, 0, 0, width);
 }
 
+/* A list that says something about each layer has an entry for each; 0: there is no list. */
+static size_t layer_list(moec_llm *m, moec_config *c, const char *key) {
+  size_t n = moec_cfg_list(c, key);
+  if (n == 0 || n >= (size_t)m->n_layers) return n;
+  moec_cfg_fail(c, BAD("config.json: %s: expected one entry for each of %lld layers, got %zu", key,
+                       (long long)m->n_layers, n));
+  return 0;
+}
+
+bool moec_l_layer_flag(moec_llm *m, moec_config *c, const char *key, int64_t i, bool dflt) {
+  return c && layer_list(m, c, key) ? moec_cfg_list_int(c, key, (size_t)i) != 0 : dflt;
+}
+
 bool moec_l_layer_is(moec_llm *m, const char *key, int64_t i, const char *name, const char *const *known, bool dflt) {
-  size_t n = moec_cfg_list(m->c, key);
-  if (n == 0) return dflt;
-  if (n < (size_t)m->n_layers) {
-    moec_cfg_fail(m->c, BAD("config.json: %s: expected one entry for each of %lld layers, got %zu", key,
-                            (long long)m->n_layers, n));
-    return dflt;
-  }
+  if (layer_list(m, m->c, key) == 0) return dflt;
   const char *kind = moec_cfg_list_str(m->c, key, (size_t)i);
   for (; *known; known++)
     if (strcmp(kind, *known) == 0) return strcmp(kind, name) == 0;
@@ -152,6 +185,8 @@ static const char no_effect[] =
     "aux_loss_alpha seq_aux ep_size router_z_loss_coef max_window_layers num_nextn_predict_layers id2label label2id "
     "chunk_size_feed_forward is_encoder_decoder problem_type unk_token_id image_token_id quantization_config";
 
+void moec_l_ignore_common(moec_config *c) { moec_cfg_ignore(c, no_effect); }
+
 /* Factors of training: they are no part of a forward pass, but nobody should think they are there. */
 static void note_training_only(moec_llm *m) {
   static const char *const keys[] = {"attention_dropout", "router_jitter_noise", "hidden_dropout", "resid_pdrop",
@@ -162,10 +197,11 @@ static void note_training_only(moec_llm *m) {
   }
 }
 
-void moec_l_begin(moec_llm *m) {
+void moec_l_begin(moec_llm *m, const moec_cfg_default *d) {
   static const char *const dims[2] = {"batch", "seq"};
   moec_writer *w = m->w;
-  moec_cfg_ignore(m->c, no_effect);
+  moec_cfg_defaults(m->c, d);
+  moec_l_ignore_common(m->c);
   note_training_only(m);
   m->hidden = moec_cfg_int(m->c, "hidden_size");
   m->n_layers = moec_cfg_int(m->c, "num_hidden_layers");
@@ -214,7 +250,7 @@ void moec_l_logits(moec_llm *m, moec_wv x) {
   x = moec_l_norm(m, x, "norm", m->hidden);
   moec_wv weight = {"model.embed_tokens.weight"};
   if (!m->tied) {
-    m->at = m->stored = "lm_head";
+    m->at = "lm_head", m->stored = m->stored_head;
     weight = moec_l_weight(m, "weight", NULL, MOEC_CK_NORMAL, m->dtype, 2, shape);
   }
   x = W(m->w, "MatMul", x, WA(m->w, "Transpose", W_ATTRS(W_INTS("perm", 2, 1, 0)), weight));

@@ -14,6 +14,11 @@ typedef struct moec_rope {
   double mscale_all;  /* yarn's factor from mscale_all_dim; 1: none */
 } moec_rope;
 
+/* Names of older checkpoints: |now| at the beginning of a weight's name in its module is |then| there. */
+typedef struct moec_l_alias {
+  const char *now, *then;
+} moec_l_alias;
+
 typedef struct moec_llm {
   moec_writer *w;
   moec_config *c;       /* the text model's object of config.json */
@@ -23,6 +28,8 @@ typedef struct moec_llm {
   moec_dtype dtype;     /* of activations: the embedding's */
   bool tied;            /* lm_head is the embedding */
   const char *stored_root; /* what the checkpoint has for "model" at the beginning of names */
+  const char *stored_head; /* and for "lm_head" */
+  const moec_l_alias *aliases; /* ended by a NULL; NULL: none */
   int64_t hidden, n_layers, vocab;
   double eps;
   bool centred;         /* norms scale by 1 + weight */
@@ -47,9 +54,13 @@ moec_wv moec_l_piece(moec_llm *m, const char *name, const char *stored, const in
 void moec_l_untrained(moec_llm *m, const char *name);
 moec_wv moec_l_vector(moec_llm *m, const char *name, moec_ck_init init, moec_dtype t, int64_t n);
 
+/* Keys that mean nothing to any model here are none that are unknown. */
+void moec_l_ignore_common(moec_config *c);
+
 /* ---- the frame of every model ----------------------------------------------------------------- */
 
-void moec_l_begin(moec_llm *m);               /* common keys of config.json, inputs, masks */
+/* Common keys of config.json, inputs, masks; |d|: of the family. */
+void moec_l_begin(moec_llm *m, const moec_cfg_default *d);
 moec_wv moec_l_embed(moec_llm *m);
 void moec_l_logits(moec_llm *m, moec_wv x);   /* final norm, lm_head, the output "logits" */
 
@@ -61,6 +72,9 @@ moec_wv moec_l_mul(moec_llm *m, moec_wv x, moec_wv y);
 moec_wv moec_l_reshape(moec_llm *m, moec_wv x, uint32_t rank, const int64_t *shape); /* 0: as in x, -1: the rest */
 #define L_RESHAPE(m, x, n, ...) moec_l_reshape((m), (x), (n), (const int64_t[]){__VA_ARGS__})
 moec_wv moec_l_slice(moec_llm *m, moec_wv x, int64_t axis, int64_t start, int64_t end); /* end: INT64_MAX: all */
+/* Several linear layers of x whose weights [out, in] are stored apart, as one of the name |whole|. */
+moec_wv moec_l_joined_linear(moec_llm *m, moec_wv x, const char *whole, const char *const *parts, uint32_t n,
+                             int64_t in, int64_t out);
 moec_wv moec_l_linear(moec_llm *m, moec_wv x, const char *name, int64_t in, int64_t out, bool bias);
 moec_wv moec_l_norm(moec_llm *m, moec_wv x, const char *name, int64_t n);          /* over the last axis */
 moec_wv moec_l_norm_eps(moec_llm *m, moec_wv x, const char *name, int64_t n, double eps, bool centred);
@@ -90,6 +104,9 @@ moec_wv moec_l_causal(moec_llm *m, int64_t window);
 /* Whether layer |i| is of the kind |name| in the list |key|; without a list |dflt|. Other kinds than |known|
  * (a list ended by NULL) are refused. */
 bool moec_l_layer_is(moec_llm *m, const char *key, int64_t i, const char *name, const char *const *known, bool dflt);
+
+/* Whether layer |i| has a number other than 0 in the list |key| of |c|; without a list, or |c| NULL: |dflt|. */
+bool moec_l_layer_flag(moec_llm *m, moec_config *c, const char *key, int64_t i, bool dflt);
 
 /* ---- mixture of experts (models/moe.c) ---------------------------------------------------------- */
 

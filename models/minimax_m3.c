@@ -10,6 +10,7 @@ typedef struct minimax {
   moec_gqa attention;
   moec_moe moe;
   int64_t dense, shared;
+  moec_config *released; /* sparse_attention_config; NULL: none */
   int64_t block, index_heads, index_dim, local, kept; /* of sparse layers */
   double alpha, limit, scale;
 } minimax;
@@ -101,22 +102,24 @@ static moec_wv attention(moec_llm *m, moec_wv x, const minimax *s, bool sparse) 
                        false);
 }
 
-/* down(swiglu(gate, up)); gate and up may be stored as one. */
+/* down(swiglu(gate, up)), where gate and up are one layer that may be stored as two. */
 static moec_wv mlp(moec_llm *m, moec_wv x, const char *name, int64_t inner, const minimax *s) {
-  moec_wv half[2];
+  moec_wv half[2], both;
   const char *joined = moec_arena_printf(m->arena, "%sgate_up_proj", name);
-  if (moec_l_has(m, moec_arena_printf(m->arena, "%sgate_proj.weight", name))) {
-    half[0] = moec_l_linear(m, x, moec_arena_printf(m->arena, "%sgate_proj", name), m->hidden, inner, false);
-    half[1] = moec_l_linear(m, x, moec_arena_printf(m->arena, "%sup_proj", name), m->hidden, inner, false);
-  } else {
-    moec_wv both = moec_l_linear(m, x, joined, m->hidden, 2 * inner, false);
-    moec_w_node(m->w, "", "Split", W_ATTRS(W_INT("axis", -1), W_INT("num_outputs", 2)), 1, &both, 2, half, NULL);
-  }
+  const char *parts[2] = {moec_arena_printf(m->arena, "%sgate_proj", name),
+                          moec_arena_printf(m->arena, "%sup_proj", name)};
+  bool apart = moec_l_has(m, moec_arena_printf(m->arena, "%s.weight", parts[0]));
+  if (apart) both = moec_l_joined_linear(m, x, joined, parts, 2, m->hidden, inner);
+  else both = moec_l_linear(m, x, joined, m->hidden, 2 * inner, false);
+  moec_w_node(m->w, "", "Split", W_ATTRS(W_INT("axis", -1), W_INT("num_outputs", 2)), 1, &both, 2, half, NULL);
   moec_wv y = moec_l_swiglu_oai(m, half[0], half[1], s->alpha, s->limit);
   return moec_l_linear(m, y, moec_arena_printf(m->arena, "%sdown_proj", name), inner, m->hidden, false);
 }
 
 static moec_wv experts(moec_llm *m, moec_wv x, const minimax *s) {
+  const char *here = m->stored;
+  moec_l_stored_as(m, "block_sparse_moe");
+  if (!moec_l_has(m, "gate.weight")) m->stored = here;
   moec_wv y = moec_l_moe(m, x, &s->moe);
   if (s->scale != 1) y = moec_l_mul(m, y, moec_w_float(m->w, m->dtype, s->scale));
   return s->shared ? moec_l_add(m, y, mlp(m, x, "shared_experts.", s->shared, s)) : y;
@@ -124,12 +127,23 @@ static moec_wv experts(moec_llm *m, moec_wv x, const minimax *s) {
 
 /* ---- config --------------------------------------------------------------------------------------- */
 
+/* Released files have their own object for these; its values count more. */
+static int64_t indexer_key(moec_llm *m, const minimax *s, const char *flat, const char *released, int64_t dflt) {
+  dflt = moec_cfg_int_or(m->c, flat, dflt);
+  return s->released ? moec_cfg_int_or(s->released, released, dflt) : dflt;
+}
+
 static void read_indexer(moec_llm *m, minimax *s) {
-  s->block = moec_cfg_int_or(m->c, "index_block_size", 128);
-  s->index_heads = moec_cfg_int_or(m->c, "index_n_heads", s->attention.kv_heads);
-  s->index_dim = moec_cfg_int_or(m->c, "index_head_dim", s->attention.head_dim);
-  s->local = moec_cfg_int_or(m->c, "index_local_blocks", 1);
-  s->kept = moec_cfg_int_or(m->c, "index_topk_blocks", 16);
+  s->released = moec_cfg_sub(m->c, "sparse_attention_config");
+  if (s->released) {
+    moec_cfg_want_str(s->released, "sparse_score_type", "max");
+    moec_cfg_want_num(s->released, "sparse_init_block", 0);
+  }
+  s->block = indexer_key(m, s, "index_block_size", "sparse_block_size", 128);
+  s->index_heads = indexer_key(m, s, "index_n_heads", "sparse_num_index_heads", 4);
+  s->index_dim = indexer_key(m, s, "index_head_dim", "sparse_index_dim", 128);
+  s->local = indexer_key(m, s, "index_local_blocks", "sparse_local_block", 1);
+  s->kept = indexer_key(m, s, "index_topk_blocks", "sparse_topk_blocks", 16);
   if (s->block < 1 || s->index_heads < 1 || s->kept < 1 || s->attention.heads % s->index_heads ||
       s->index_dim < s->attention.head_dim / 2)
     moec_cfg_fail(m->c, moec_error(MOEC_INVALID_MODEL,
@@ -139,9 +153,40 @@ static void read_indexer(moec_llm *m, minimax *s) {
   if (s->index_heads < 1) s->index_heads = 1;
 }
 
+/* An indexer that also has values of its own is another model. */
+static bool is_sparse(moec_llm *m, const minimax *s, int64_t i) {
+  static const char *const known[] = {"full_attention", "minimax_m3_sparse", NULL};
+  bool on = s->released && moec_cfg_bool_or(s->released, "use_sparse_attention", true);
+  bool listed = moec_l_layer_flag(m, s->released, "sparse_attention_freq", i, false);
+  bool sparse = moec_l_layer_is(m, "layer_types", i, "minimax_m3_sparse", known, on && listed);
+  if (sparse && !moec_l_layer_flag(m, s->released, "sparse_disable_index_value", i, true))
+    moec_cfg_fail(m->c, moec_error(MOEC_UNSUPPORTED, "config.json: sparse_attention_config.sparse_disable_index_value: "
+                                                     "expected 1 for the sparse layer %lld, got 0", (long long)i));
+  return sparse;
+}
+
+static bool is_dense(moec_llm *m, int64_t i) {
+  static const char *const known[] = {"dense", "sparse", NULL};
+  bool listed = moec_l_layer_flag(m, m->c, "moe_layer_freq", i, true);
+  return moec_l_layer_is(m, "mlp_layer_types", i, "dense", known, !listed);
+}
+
+/* Features of a head that turn: rotary_dim, which partial_rotary_factor must agree with where it is given. */
+static void read_rope(moec_llm *m, minimax *s) {
+  int64_t rotary = moec_cfg_int(m->c, "rotary_dim");
+  const char *part = moec_arena_printf(m->arena, "%.17g", (double)rotary / (double)s->attention.head_dim);
+  const moec_cfg_default absent[] = {{"partial_rotary_factor", part, false}, {.key = NULL}};
+  moec_cfg_defaults(m->c, absent);
+  moec_l_rope_tables(m, s->attention.head_dim, &s->attention.rope);
+  if (rotary != s->attention.rope.dim)
+    moec_cfg_fail(m->c, moec_error(MOEC_INVALID_MODEL,
+                                   "config.json: rotary_dim: expected %lld, as partial_rotary_factor says, got %lld",
+                                   (long long)s->attention.rope.dim, (long long)rotary));
+}
+
 static minimax read_config(moec_llm *m) {
   static const char *const stored[] = {"w1", "w3", "w2"};
-  minimax s = {.attention = moec_l_gqa_sizes(m), .dense = moec_cfg_int_or(m->c, "dense_intermediate_size", 0)};
+  minimax s = {.attention = moec_l_gqa_sizes(m), .dense = moec_cfg_int(m->c, "dense_intermediate_size")};
   moec_cfg_ignore(m->c, "hidden_act"); /* "silu" or "swigluoai": the activation is always swiglu with limits */
   s.attention.norms = true;
   s.shared = moec_cfg_int_or(m->c, "n_shared_experts", 1) * moec_cfg_int_or(m->c, "shared_intermediate_size", 0);
@@ -149,6 +194,11 @@ static minimax read_config(moec_llm *m) {
   s.limit = moec_cfg_num_or(m->c, "swiglu_limit", 7);
   s.scale = moec_cfg_num_or(m->c, "routed_scaling_factor", 1);
   moec_cfg_want_str(m->c, "scoring_func", "sigmoid");
+  moec_cfg_want_str(m->c, "qk_norm_type", "per_head");
+  moec_cfg_want_bool(m->c, "use_qk_norm", true);
+  moec_cfg_want_bool(m->c, "use_gemma_norm", true);
+  moec_cfg_want_bool(m->c, "use_routing_bias", true);
+  moec_cfg_ignore(m->c, "num_mtp_modules");
   s.moe = (moec_moe){.experts = moec_cfg_int(m->c, "num_local_experts"),
                      .k = moec_cfg_int(m->c, "num_experts_per_tok"),
                      .inner = moec_cfg_int(m->c, "intermediate_size"),
@@ -167,29 +217,28 @@ static minimax read_config(moec_llm *m) {
 }
 
 void moec_model_minimax_m3(moec_llm *m) {
-  static const char *const mlps[] = {"dense", "sparse", NULL}, *const attentions[] = {"full_attention",
-                                                                                      "minimax_m3_sparse", NULL};
+  static const moec_cfg_default absent[] = {
+      {"num_key_value_heads", "4", false}, {"head_dim", "128", false}, {"rope_theta", "5000000.0", false},
+      {"dense_intermediate_size", "12288", false}, {"shared_intermediate_size", "3072", false},
+      {"rotary_dim", "64", false}, {"routed_scaling_factor", "2.0", false}, {.key = NULL}};
+  static const moec_l_alias released[] = {{"indexer.", "index_"},
+                                          {"gate.e_score_correction_bias", "e_score_correction_bias"},
+                                          {NULL, NULL}};
+  m->aliases = released;
   m->centred = true;
-  moec_l_begin(m);
+  moec_l_begin(m, absent);
   minimax s = read_config(m);
   moec_wv x = moec_l_embed(m);
-  moec_l_rope_tables(m, s.attention.head_dim, &s.attention.rope);
-  int64_t rotary = moec_cfg_int_or(m->c, "rotary_dim", s.attention.rope.dim);
-  if (rotary != s.attention.rope.dim)
-    moec_cfg_fail(m->c, moec_error(MOEC_INVALID_MODEL,
-                                   "config.json: rotary_dim: expected %lld, as partial_rotary_factor says, got %lld",
-                                   (long long)s.attention.rope.dim, (long long)rotary));
+  read_rope(m, &s);
   for (int64_t i = 0; i < m->n_layers; i++) {
-    bool sparse = moec_l_layer_is(m, "layer_types", i, "minimax_m3_sparse", attentions, i >= 3);
-    bool dense = moec_l_layer_is(m, "mlp_layer_types", i, "dense", mlps, i < 3);
     moec_l_at(m, "layers.%lld", (long long)i);
     moec_wv h = moec_l_norm(m, x, "input_layernorm", m->hidden);
     moec_l_at(m, "layers.%lld.self_attn", (long long)i);
-    x = moec_l_add(m, x, attention(m, h, &s, sparse));
+    x = moec_l_add(m, x, attention(m, h, &s, is_sparse(m, &s, i)));
     moec_l_at(m, "layers.%lld", (long long)i);
     h = moec_l_norm(m, x, "post_attention_layernorm", m->hidden);
     moec_l_at(m, "layers.%lld.mlp", (long long)i);
-    x = moec_l_add(m, x, dense ? mlp(m, h, "", s.dense, &s) : experts(m, h, &s));
+    x = moec_l_add(m, x, is_dense(m, i) ? mlp(m, h, "", s.dense, &s) : experts(m, h, &s));
   }
   moec_l_logits(m, x);
 }

@@ -4,8 +4,11 @@
 #include "models/family.h"
 
 void moec_model_mixtral(moec_llm *m) {
+  static const moec_cfg_default absent[] = {
+      {"num_key_value_heads", "8", false}, {"rms_norm_eps", "1e-5", false}, {"rope_theta", "1000000.0", false},
+      {.key = NULL}};
   static const char *const stored[] = {"w1", "w3", "w2"};
-  moec_l_begin(m);
+  moec_l_begin(m, absent);
   moec_cfg_want_str(m->c, "hidden_act", "silu");
   moec_gqa a = moec_l_gqa_sizes(m);
   a.window = moec_cfg_int_or(m->c, "sliding_window", 0);

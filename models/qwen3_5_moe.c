@@ -119,9 +119,12 @@ static qwen read_config(moec_llm *m) {
 }
 
 void moec_model_qwen3_5_moe(moec_llm *m) {
+  static const moec_cfg_default absent[] = {
+      {"num_key_value_heads", "2", false}, {"head_dim", "256", false}, {"partial_rotary_factor", "0.25", false},
+      {.key = NULL}};
   static const char *const known[] = {"linear_attention", "full_attention", NULL};
   m->centred = true;
-  moec_l_begin(m);
+  moec_l_begin(m, absent);
   qwen s = read_config(m);
   int64_t interval = moec_cfg_int_or(m->c, "full_attention_interval", 4);
   moec_wv x = moec_l_embed(m);

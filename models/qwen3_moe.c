@@ -6,7 +6,8 @@ typedef struct qwen {
   moec_gqa attention;
   moec_moe moe;
   int64_t dense, shared; /* widths; shared 0: none */
-  int64_t step, first_windowed;
+  int64_t step, half_windowed; /* before this layer every second one has the window, */
+  bool all_windowed;           /* or all layers have it */
 } qwen;
 
 /* Experts in every step-th layer, but not where the list says so. */
@@ -17,11 +18,11 @@ static bool has_experts(moec_llm *m, const qwen *q, int64_t i) {
   return q->step > 0 && (i + 1) % q->step == 0;
 }
 
-/* The window of layer |i|, 0: none. Lists of layer_types came with v5; before, all layers from
- * max_window_layers on had it. */
+/* The window of layer |i|, 0: none. */
 static int64_t window_of(moec_llm *m, const qwen *q, int64_t i, int64_t window) {
   static const char *const known[] = {"full_attention", "sliding_attention", NULL};
-  return moec_l_layer_is(m, "layer_types", i, "sliding_attention", known, i >= q->first_windowed) ? window : 0;
+  bool dflt = q->all_windowed || (i < q->half_windowed && i % 2 == 0);
+  return moec_l_layer_is(m, "layer_types", i, "sliding_attention", known, dflt) ? window : 0;
 }
 
 static moec_wv shared_expert(moec_llm *m, moec_wv h, int64_t width) {
@@ -54,7 +55,6 @@ static qwen read_config(moec_llm *m) {
   static const char *const stored[] = {"gate_proj", "up_proj", "down_proj"};
   qwen q = {.attention = moec_l_gqa_sizes(m), .step = moec_cfg_int_or(m->c, "decoder_sparse_step", 1)};
   moec_cfg_want_str(m->c, "hidden_act", "silu");
-  q.first_windowed = moec_cfg_int_or(m->c, "max_window_layers", 28);
   q.dense = moec_cfg_int(m->c, "intermediate_size");
   q.moe = (moec_moe){.experts = moec_cfg_int(m->c, "num_experts|num_local_experts"),
                      .k = moec_cfg_int(m->c, "num_experts_per_tok"),
@@ -68,17 +68,27 @@ static qwen read_config(moec_llm *m) {
 }
 
 void moec_model_qwen3_moe(moec_llm *m) {
-  moec_l_begin(m);
+  static const moec_cfg_default absent[] = {
+      {"num_key_value_heads", "4", false}, {"sliding_window", "4096", false}, {.key = NULL}};
+  moec_l_begin(m, absent);
   qwen q = read_config(m);
   q.attention.bias = q.attention.out_bias = moec_cfg_bool_or(m->c, "attention_bias", false);
-  q.attention.norms = true;
+  q.attention.norms = q.all_windowed = true;
+  if (moec_cfg_bool_or(m->c, "use_sliding_window", false) && moec_cfg_int_or(m->c, "max_window_layers", 0) &&
+      !moec_cfg_has(m->c, "layer_types"))
+    moec_buf_printf(m->remarks, "config.json: max_window_layers is not read by transformers' qwen3_moe: "
+                                "every layer has the window\n");
   write_layers(m, &q);
 }
 
 void moec_model_qwen2_moe(moec_llm *m) {
-  moec_l_begin(m);
+  static const moec_cfg_default absent[] = {
+      {"num_key_value_heads", "16", false}, {"sliding_window", "4096", false},
+      {"max_window_layers", "28", false}, {.key = NULL}};
+  moec_l_begin(m, absent);
   qwen q = read_config(m);
   q.attention.bias = moec_cfg_bool_or(m->c, "qkv_bias", true);
+  q.half_windowed = moec_cfg_int_or(m->c, "max_window_layers", 0);
   q.shared = moec_cfg_int(m->c, "shared_expert_intermediate_size");
   write_layers(m, &q);
 }

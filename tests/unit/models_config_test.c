@@ -37,6 +37,25 @@ START_TEST(values_have_types_and_defaults) {
 }
 END_TEST
 
+START_TEST(a_family_has_defaults_of_its_own) {
+  static const moec_cfg_default absent[] = {
+      {"a", "8", false}, {"b", "8", false}, {"c", "8", false}, {"d", "[1, true, 0]", true}, {.key = NULL}};
+  moec_buf unread = {0};
+  moec_config *c = config("{\"b\": 3, \"c\": null, \"d\": null, \"e\": 1}");
+  moec_cfg_defaults(c, absent);
+  ck_assert_int_eq(moec_cfg_int_or(c, "a", 1), 8);
+  ck_assert_int_eq(moec_cfg_int_or(c, "b", 1), 3);
+  ck_assert_int_eq(moec_cfg_int_or(c, "c", 1), 1);
+  ck_assert_uint_eq(moec_cfg_list(c, "d"), 3);
+  ck_assert_int_eq(moec_cfg_list_int(c, "d", 1), 1);
+  UNIT_OK(moec_cfg_end(c));
+  moec_cfg_unread(c, &unread);
+  ck_assert_str_eq(moec_buf_str(&unread), "config.json: keys without a meaning for moec, not used: e\n");
+  moec_buf_fini(&unread);
+  moec_config_close(c);
+}
+END_TEST
+
 START_TEST(wrong_values_are_named) {
   static const struct { const char *text, *expected; } cases[] = {
       {"{}", "n: expected an integer from 1 to 2147483647, got nothing"},
@@ -131,6 +150,7 @@ START_TEST(broken_files_are_refused) {
 }
 END_TEST
 
-UNIT_MAIN("models_config", values_have_types_and_defaults, wrong_values_are_named, the_first_error_is_kept,
+UNIT_MAIN("models_config", values_have_types_and_defaults, a_family_has_defaults_of_its_own,
+          wrong_values_are_named, the_first_error_is_kept,
           values_moec_cannot_honour_are_refused, keys_nobody_reads_are_listed, settings_overrule_the_file,
           broken_files_are_refused)

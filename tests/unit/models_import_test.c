@@ -65,6 +65,12 @@ static const struct { const char *family, *sets[MAX_SETS]; } honoured[] = {
         "rope_scaling={\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":32}"}},
     {"mixtral", {"rope_parameters.partial_rotary_factor=0.5"}},
     {"qwen3_moe", {"norm_topk_prob=false", "attention_bias=true"}},
+    {"gpt_oss", {"rope_parameters=null"}},
+    {"minimax_m3", {"mlp_layer_types=null", "moe_layer_freq=[false,1,true]"}},
+    {"minimax_m3", {"mlp_layer_types=null", "layer_types=null"}},
+    {"minimax_m3", {"layer_types=null", "sparse_attention_config={\"sparse_attention_freq\":[0,1,1],"
+                                        "\"sparse_block_size\":2,\"sparse_topk_blocks\":1}"}},
+    {"minimax_m3", {"rope_parameters=null", "rope_theta=10000", "rotary_dim=4"}},
     {"qwen3_moe", {"decoder_sparse_step=2"}},
     {"qwen3_moe", {"mlp_only_layers=[0,2]"}},
     {"qwen3_moe", {"use_sliding_window=true", "sliding_window=2", "max_window_layers=1"}},
@@ -126,6 +132,16 @@ static const struct { const char *family, *set, *expected; } refused[] = {
     {"deepseek_v3", "n_group=8", "n_group, topk_group"},
     {"deepseek_v3", "num_key_value_heads=2", "num_key_value_heads"},
     {"minimax_m3", "rotary_dim=4", "rotary_dim: expected 8"},
+    {"minimax_m3", "use_qk_norm=false", "use_qk_norm: expected true, got false"},
+    {"minimax_m3", "qk_norm_type=per_layer", "qk_norm_type: expected \"per_head\""},
+    {"minimax_m3", "scoring_func=softmax", "scoring_func: expected \"sigmoid\""},
+    {"minimax_m3", "use_routing_bias=false", "use_routing_bias: expected true"},
+    {"minimax_m3", "sparse_attention_config={\"sparse_init_block\":1}", "sparse_init_block: expected 0, got 1"},
+    {"minimax_m3", "sparse_attention_config={\"sparse_score_type\":\"mean\"}", "sparse_score_type: expected \"max\""},
+    {"minimax_m3", "sparse_attention_config={\"sparse_disable_index_value\":[1,1,0]}",
+     "expected 1 for the sparse layer 2"},
+    {"minimax_m3", "sparse_attention_config={\"sparse_disable_index_value\":[1]}",
+     "expected one entry for each of 3 layers"},
     {"minimax_m3", "index_n_heads=3", "index_n_heads"},
     {"qwen3_5_moe", "linear_num_value_heads=3", "linear_num_value_heads"},
     {"qwen3_5_moe", "attn_output_gate=false", "attn_output_gate: expected true"},
@@ -152,6 +168,52 @@ START_TEST(what_is_left_out_is_said) {
   UNIT_OK(import("mixtral", dir, 3, sets, &remarks));
   ck_assert_ptr_nonnull(strstr(moec_buf_str(&remarks), "attention_dropout = 0.1 acts in training only"));
   ck_assert_ptr_nonnull(strstr(moec_buf_str(&remarks), "not used: favourite_colour, rope_parameters.odd"));
+  moec_buf_fini(&remarks);
+  unit_remove(dir);
+}
+END_TEST
+
+START_TEST(a_model_beside_no_weights_says_how_to_compile_it) {
+  char *dir = unit_folder(), to[256], expected[512];
+  moec_buf remarks = {0};
+  const moec_checkpoint_options o = {.output = unit_path(to, dir, "m.onnx")};
+  UNIT_OK(moec_import_checkpoint("tests/data/mixtral", &o, &remarks));
+  snprintf(expected, sizeof expected,
+           "%s lies outside of tests/data/mixtral: to compile it, say --weights tests/data/mixtral\n", to);
+  ck_assert_str_eq(moec_buf_str(&remarks), expected);
+  moec_buf_fini(&remarks);
+  unit_remove(dir);
+}
+END_TEST
+
+START_TEST(windows_as_transformers_reads_them) {
+  static const char *const sets[] = {"use_sliding_window=true", "sliding_window=2", "max_window_layers=1"};
+  char *dir = unit_folder();
+  moec_buf remarks = {0};
+  UNIT_OK(import("qwen3_moe", dir, 3, sets, &remarks));
+  ck_assert_ptr_nonnull(strstr(moec_buf_str(&remarks), "max_window_layers is not read by transformers' qwen3_moe"));
+  moec_buf_fini(&remarks);
+  unit_remove(dir);
+}
+END_TEST
+
+/* The closed form of the gated delta rule ends somewhere; behind that there is an error, no wrong result. */
+START_TEST(longer_sequences_than_the_delta_rule_has_fail) {
+  static const char *const sets[] = {"num_hidden_layers=1"};
+  char *dir = unit_folder(), path[256];
+  moec_module *m = NULL;
+  const moec_import_options o = {0};
+  moec_buf remarks = {0};
+  moec_tensor in[2], out;
+  UNIT_OK(import("qwen3_5_moe", dir, 1, sets, &remarks));
+  UNIT_OK(moec_import_onnx(unit_path(path, dir, "m.onnx"), &o, &m));
+  for (int i = 0; i < 2; i++) UNIT_OK(moec_tensor_init(&in[i], MOEC_I64, 2, (int64_t[]){1, 65537}));
+  moec_status *s = moec_interp_run(m, (moec_fn){1}, in, 2, &out, 1, NULL);
+  if (!s || !strstr(moec_status_message(s), "sequences_up_to_65536"))
+    ck_abort_msg("got \"%s\"", moec_status_message(s));
+  moec_status_free(s);
+  for (int i = 0; i < 2; i++) moec_tensor_fini(&in[i]);
+  moec_module_destroy(m);
   moec_buf_fini(&remarks);
   unit_remove(dir);
 }
@@ -200,6 +262,9 @@ int main(void) {
   tcase_add_loop_test(tcase, settings_a_family_honours, 0, N_HONOURED);
   tcase_add_loop_test(tcase, settings_a_family_refuses, 0, N_REFUSED);
   tcase_add_test(tcase, what_is_left_out_is_said);
+  tcase_add_test(tcase, a_model_beside_no_weights_says_how_to_compile_it);
+  tcase_add_test(tcase, windows_as_transformers_reads_them);
+  tcase_add_test(tcase, longer_sequences_than_the_delta_rule_has_fail);
   tcase_add_test(tcase, layers_a_config_leaves_out_are_unused_tensors);
   tcase_add_test(tcase, a_missing_or_misshapen_tensor_is_named);
   suite_add_tcase(suite, tcase);
