@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,6 +13,28 @@ static const char *kind_of(mode_t mode) {
   if (S_ISLNK(mode)) return "a symbolic link";
   if (S_ISREG(mode)) return "a regular file";
   return "a device, pipe or socket";
+}
+
+/* Notes what a sparse file has besides holes. Without memory or the system's help: nothing. */
+static void find_extents(int fd, moec_map *m) {
+  off_t size = (off_t)m->size, at = 0;
+  size_t capacity = 0;
+  if (lseek(fd, 0, SEEK_HOLE) >= size) return; /* there is always one behind the end */
+  while (at >= 0 && at < size && (at = lseek(fd, at, SEEK_DATA)) >= 0) {
+    off_t end = lseek(fd, at, SEEK_HOLE);
+    if (m->n_extents == capacity) {
+      capacity = capacity ? 2 * capacity : 64;
+      moec_extent *more = reallocarray(m->extents, capacity, sizeof *more);
+      if (!more) break;
+      m->extents = more;
+    }
+    m->extents[m->n_extents++] = (moec_extent){(size_t)at, (size_t)end};
+    at = end;
+  }
+  if (at >= size || (at < 0 && errno == ENXIO)) return; /* ENXIO: a hole up to the end */
+  free(m->extents);
+  m->extents = NULL;
+  m->n_extents = 0;
 }
 
 /* Maps the open file |fd| and closes it. |inner|: the path came from a file. */
@@ -37,6 +60,7 @@ static moec_status *map_fd(int fd, const char *path, bool inner, moec_map *out) 
     } else {
       out->data = p;
       out->size = (size_t)st.st_size;
+      find_extents(fd, out);
     }
   }
   close(fd);
@@ -122,5 +146,6 @@ moec_status *moec_map_inner_file(const char *dir, const char *rel, moec_map *out
 
 void moec_unmap(moec_map *m) {
   if (m->data) munmap((void *)(uintptr_t)m->data, m->size);
+  free(m->extents);
   *m = (moec_map){0};
 }

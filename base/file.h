@@ -7,11 +7,17 @@
 
 #include "base/status.h"
 
+typedef struct moec_extent {
+  size_t begin, end;
+} moec_extent;
+
 /* A read-only mapping of a whole regular file. */
 typedef struct moec_map {
   const uint8_t *data; /* NULL when size is 0 */
   size_t size;
   uint64_t device, inode; /* which file it is; 0: none was opened */
+  moec_extent *extents;   /* of a sparse file: what is not a hole; NULL: the file has none */
+  size_t n_extents;
 } moec_map;
 
 /* A path the user named: symlinks are followed; must be a regular file. A file that another
@@ -33,6 +39,9 @@ moec_status *moec_write_file(const char *path, const void *data, size_t size,
 /* SHA-256: the 32 bytes, or 64 hex digits and a NUL. */
 void moec_sha256(const void *data, size_t size, uint8_t out[32]);
 void moec_sha256_hex(const void *data, size_t size, char out[65]);
+/* The digest by which a large file is known: SHA-256 over the SHA-256s of its blocks of 4 MiB. On |threads| threads, at
+ * least 1. Pages that were read are given back to the system. */
+moec_status *moec_map_digest(const moec_map *m, int threads, uint8_t out[32]) MOEC_MUST_USE;
 /* A 64-bit FNV-1a hash, for tables and structural hashes; start with MOEC_HASH_SEED. */
 #define MOEC_HASH_SEED 14695981039346656037ull
 uint64_t moec_hash(uint64_t seed, const void *data, size_t size);

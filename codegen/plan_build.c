@@ -7,6 +7,7 @@
 #include "codegen/plan_build.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "ir/builder.h"
 #include "ir/half.h"
@@ -439,17 +440,19 @@ static void add_symbols_and_constraints(flattener *c) {
 }
 
 /* Named files are referred to; nameless ones are the model's inline data and get copied. */
-static void add_files(flattener *c) {
+static moec_status *add_files(flattener *c) {
   moec_module *m = c->m;
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
   c->file_index = MOEC_NEW_ARRAY(c->t->arena, uint32_t, m->n_files + 1);
   for (size_t i = 0; i < m->n_files; i++) {
     const moec_file *f = &m->files[i];
     c->file_index[i] = MOEC_NONE;
     if (f->name.i == 0) continue;
     moec_plan_file r = {.name = moec_plan_sym(c->t, f->name), .size = f->map.size};
-    moec_sha256(f->map.data, f->map.size, r.sha256);
+    MOEC_TRY(moec_map_digest(&f->map, processors < 1 ? 1 : (int)processors, r.sha256));
     c->file_index[i] = MOEC_TABLE_ADD(c->t, files, r);
   }
+  return NULL;
 }
 
 /* The functions that are called, main first; kernels' functions are in the kernel table. Calls named
@@ -521,7 +524,7 @@ moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_ker
   for (size_t i = 0; i < m->n_params; i++) c.param_tensor[i] = MOEC_NONE;
   c.fn_static = find_static(m, t->arena);
   add_symbols_and_constraints(&c);
-  add_files(&c);
+  MOEC_TRY(add_files(&c));
   for (uint32_t i = 1; i < m->n_fns; i++)
     if (moec_is_entry(m->fns[i])) MOEC_TRY(add_entry(&c, i));
   add_functions(&c);

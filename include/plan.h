@@ -116,7 +116,7 @@ typedef struct moec_plan_file {
   moec_str_ref name;
   uint32_t reserved;
   uint64_t size;
-  uint8_t sha256[32];
+  uint8_t sha256[32]; /* moec_map_digest() of it */
 } moec_plan_file;
 
 /* See moec_piece in ir/ir.h. file MOEC_NONE: |offset| is into the data section. */

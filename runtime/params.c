@@ -41,35 +41,19 @@ static moec_status *open_file(const moec_rt_plan *p, uint32_t i, const moec_rt_w
                     path, f->size, out->size);
 }
 
-typedef struct hashing {
-  const moec_map *files;
-  uint8_t (*sha256)[32]; /* by file */
-} hashing;
-
-static void hash_files(void *ctx, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const hashing *h = ctx;
-  for (int64_t i = begin; i < end; i++)
-    moec_sha256(h->files[i].data, h->files[i].size, h->sha256[i]);
-}
-
-static moec_status *check_hashes(const moec_rt_plan *p, moec_rt_pool *pool,
-                                 const moec_rt_params *x) {
-  hashing h = {.files = x->files};
-  moec_status *s = MOEC_RT_NEW(p->mem, h.sha256, p->n_files, "weights");
-  if (s) return s;
-  moec_rt_parallel_for(pool, p->n_files, 1, hash_files, &h);
-  for (uint32_t i = 0; !s && i < p->n_files; i++) {
-    const uint8_t *want = p->files[i].sha256, *got = h.sha256[i];
-    if (!memcmp(want, got, sizeof h.sha256[i])) continue;
-    s = moec_error(MOEC_INVALID_ARGUMENT,
-                   "%s: expected the contents that the model was compiled with, sha256 "
-                   "%02x%02x%02x%02x..., got %02x%02x%02x%02x...",
-                   moec_rt_str(p, p->files[i].name), want[0], want[1], want[2], want[3], got[0],
-                   got[1], got[2], got[3]);
+static moec_status *check_digests(const moec_rt_plan *p, int threads, const moec_rt_params *x) {
+  for (uint32_t i = 0; i < p->n_files; i++) {
+    const uint8_t *want = p->files[i].sha256;
+    uint8_t got[32];
+    MOEC_TRY(moec_map_digest(&x->files[i], threads, got));
+    if (!memcmp(want, got, sizeof got)) continue;
+    return moec_error(MOEC_INVALID_ARGUMENT,
+                      "%s: expected the contents that the model was compiled with, digest "
+                      "%02x%02x%02x%02x..., got %02x%02x%02x%02x...",
+                      moec_rt_str(p, p->files[i].name), want[0], want[1], want[2], want[3], got[0],
+                      got[1], got[2], got[3]);
   }
-  moec_rt_free(p->mem, h.sha256);
-  return s;
+  return NULL;
 }
 
 static moec_status *open_files(const moec_rt_plan *p, moec_rt_pool *pool, const moec_rt_weights *w,
@@ -80,7 +64,7 @@ static moec_status *open_files(const moec_rt_plan *p, moec_rt_pool *pool, const 
   for (uint32_t i = 0; i < p->n_files; i++) {
     MOEC_TRY(open_file(p, i, w, &x->files[i], &x->paths[i]));
   }
-  return w->trust ? NULL : check_hashes(p, pool, x);
+  return w->trust ? NULL : check_digests(p, moec_rt_pool_threads(pool), x);
 }
 
 const uint8_t *moec_rt_piece_bytes(const moec_rt_plan *p, const moec_rt_params *x,

@@ -223,6 +223,46 @@ START_TEST(sha256_native_and_plain) {
 }
 END_TEST
 
+static void digest_of(const char *path, int threads, char hex[65]) {
+  moec_map m;
+  uint8_t raw[32];
+  UNIT_OK(moec_map_user_file(path, &m));
+  UNIT_OK(moec_map_digest(&m, threads, raw));
+  for (int i = 0; i < 32; i++) sprintf(hex + 2 * i, "%02x", raw[i]);
+  moec_unmap(&m);
+}
+
+/* Nine blocks and a bit: as a file of holes but for a few bytes in block 2 and at the end, and written in full. */
+START_TEST(digest_of_blocks_and_holes) {
+  enum { BLOCK = 1 << 22, SIZE = 9 * BLOCK + 5 };
+  char *dir = unit_folder(), path[256], one[65], many[65], full[65], want[65];
+  uint8_t *bytes = calloc(1, SIZE), sums[10][32];
+  memcpy(bytes + 2 * BLOCK + 77, "abc", 3);
+  bytes[SIZE - 1] = 9;
+  for (size_t i = 0; i < 10; i++) moec_sha256(bytes + i * BLOCK, i < 9 ? BLOCK : 5, sums[i]);
+  moec_sha256_hex(sums, sizeof sums, want);
+
+  int fd = open(unit_path(path, dir, "holes"), O_WRONLY | O_CREAT, 0644);
+  ck_assert_int_eq(pwrite(fd, "abc", 3, 2 * BLOCK + 77), 3);
+  ck_assert_int_eq(pwrite(fd, "\x09", 1, SIZE - 1), 1);
+  close(fd);
+  digest_of(path, 1, one);
+  digest_of(path, 3, many);
+  UNIT_OK(moec_write_file(unit_path(path, dir, "full"), bytes, SIZE, 0644));
+  digest_of(path, 3, full);
+  ck_assert_str_eq(one, want);
+  ck_assert_str_eq(many, want);
+  ck_assert_str_eq(full, want);
+
+  UNIT_OK(moec_write_file(unit_path(path, dir, "empty"), "", 0, 0644));
+  digest_of(path, 2, one);
+  moec_sha256_hex(NULL, 0, want);
+  ck_assert_str_eq(one, want);
+  free(bytes);
+  unit_remove(dir);
+}
+END_TEST
+
 START_TEST(fnv1a_of_known_texts) {
   ck_assert_uint_eq(moec_hash(MOEC_HASH_SEED, "", 0), 0xcbf29ce484222325u);
   ck_assert_uint_eq(moec_hash(MOEC_HASH_SEED, "foobar", 6), 0x85944171f73967e8u);
@@ -233,5 +273,5 @@ END_TEST
 UNIT_MAIN("file", maps_user_files, interrupted_write_leaves_nothing, refuses_user_files_that_are_none, maps_inner_files,
           refuses_inner_paths_by_their_text, refuses_inner_files_that_lead_elsewhere,
           writes_whole_files, discarded_file_leaves_the_old_one, writes_through_links_and_devices,
-          refuses_places_to_write, sha256_of_known_texts, sha256_native_and_plain,
+          refuses_places_to_write, sha256_of_known_texts, sha256_native_and_plain, digest_of_blocks_and_holes,
           fnv1a_of_known_texts)

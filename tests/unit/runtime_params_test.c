@@ -23,7 +23,8 @@ static uint32_t add_param(plan_builder *b, const char *name, moec_dtype type, ui
 
 static void add_file(plan_builder *b, const char *name, const void *bytes, size_t size) {
   moec_plan_file f = {.name = pb_str(b, name), .size = size};
-  moec_sha256(bytes, size, f.sha256);
+  const moec_map whole = {.data = bytes, .size = size};
+  UNIT_OK(moec_map_digest(&whole, 1, f.sha256));
   PB_ADD(b, files, f);
 }
 

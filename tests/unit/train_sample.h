@@ -107,7 +107,7 @@ static inline plan_builder *train_build_as(bool train) {
   const int64_t four = 4, square[] = {2, 2};
   moec_plan_file f = {.name = pb_str(b, "weights.bin"), .size = TRAIN_FILE};
   train_weights(bytes);
-  moec_sha256(bytes, sizeof bytes, f.sha256);
+  UNIT_OK(moec_map_digest(&(moec_map){.data = bytes, .size = sizeof bytes}, 1, f.sha256));
   PB_ADD(b, files, f);
   train_plan p = {.n = pb_symbol(b, "n", -1), .one = pb_const(b, 1), .none = pb_const(b, 0)};
   const moec_plan_piece line = {.dtype = MOEC_F32, .rank = 1, .shape = {4}, .offset = TRAIN_W};
