@@ -1,6 +1,6 @@
 /* Writing a file piece by piece so that it appears whole or not at all: the bytes go to a
- * file in the same folder without a name, or with a temporary one, which is renamed on commit. Until then, and after any
- * error, |path| is as it was. A symlink at |path| is followed; a device, pipe or socket
+ * file in the same folder without a name, or with a temporary one, which is renamed on commit. Until then, and after
+ * any error, |path| is as it was. A symlink at |path| is followed; a device, pipe or socket
  * there (/dev/stdout) is written directly. Thread-compatible. */
 #ifndef MOEC_BASE_OUTFILE_H
 #define MOEC_BASE_OUTFILE_H

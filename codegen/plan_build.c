@@ -55,7 +55,9 @@ static bool has_symbols(const moec_module *m, moec_type t) {
 
 /* Result of a step at schedule |at|. */
 static slot result(flattener *c, moec_schedule at, moec_type type, uint32_t moe) {
-  moec_buffer_kind kind = at == MOEC_AT_LOAD ? MOEC_BUFFER_LOAD : at == MOEC_AT_BIND ? MOEC_BUFFER_BIND : MOEC_BUFFER_STEP;
+  moec_buffer_kind kind = at == MOEC_AT_LOAD   ? MOEC_BUFFER_LOAD
+                          : at == MOEC_AT_BIND ? MOEC_BUFFER_BIND
+                                               : MOEC_BUFFER_STEP;
   return (slot){new_tensor(c, kind, type, ""), at, moe};
 }
 

@@ -113,7 +113,8 @@ moec_status *moec_plan_gemm(moec_plan_tables *t, const moec_graph *g, moec_node 
   step->op = MOEC_STEP_GEMM;
   step->ints = (uint32_t)t->n_ints;
   MOEC_TABLE_ADD(t, ints, (int64_t)a->lhs_batch.n);
-  const moec_dim head[] = {x.free_size, y.free_size, x.sum_size, x.free_stride, x.sum_stride, y.sum_stride, y.free_stride};
+  const moec_dim head[] = {x.free_size,  y.free_size,  x.sum_size,   x.free_stride,
+                           x.sum_stride, y.sum_stride, y.free_stride};
   for (size_t i = 0; i < 7; i++) MOEC_TABLE_ADD(t, ints, (int64_t)moec_plan_expr_of(t, head[i]));
   for (uint32_t i = 0; i < a->lhs_batch.n; i++) {
     int64_t p = a->lhs_batch.v[i], q = a->rhs_batch.v[i];

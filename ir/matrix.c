@@ -22,7 +22,8 @@ uint32_t moec_dot_free_axes(const moec_graph *g, moec_node n, int which, int64_t
 }
 
 /* Several axes as one of size *size and stride *stride. */
-static bool collapse(moec_module *m, const moec_matrix_side *s, uint32_t n, const int64_t *axes, moec_dim *size, moec_dim *stride) {
+static bool collapse(moec_module *m, const moec_matrix_side *s, uint32_t n, const int64_t *axes, moec_dim *size,
+                     moec_dim *stride) {
   *size = moec_dim_const(m, 1);
   *stride = moec_dim_const(m, 1);
   bool any = false;

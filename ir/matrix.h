@@ -4,8 +4,8 @@
 
 #include "ir/ir.h"
 
-/* One side of a dot. Several axes count as one where each is dense over the next: [batch, seq, H] has one axis of size batch*seq
- * and stride H. Axes of size 1 don't matter. Strides are in elements. */
+/* One side of a dot. Several axes count as one where each is dense over the next: [batch, seq, H] has one axis of size
+ * batch*seq and stride H. Axes of size 1 don't matter. Strides are in elements. */
 typedef struct moec_matrix_side {
   moec_type_info type;
   moec_dim stride[MOEC_MAX_RANK];  /* by axis; the operand is dense and row-major */

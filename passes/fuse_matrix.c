@@ -1,5 +1,5 @@
-/* Dots that no library reads as they lie: the operand is transposed in front, to [batch, free, contracted] axes, which is a strided
- * matrix always. Forward graphs rarely need it; gradients do, where heads lie between the tokens. */
+/* Dots that no library reads as they lie: the operand is transposed in front, to [batch, free, contracted] axes, which
+ * is a strided matrix always. Forward graphs rarely need it; gradients do, where heads lie between the tokens. */
 #include "ir/builder.h"
 #include "ir/matrix.h"
 #include "passes/fuse.h"

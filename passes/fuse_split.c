@@ -4,8 +4,8 @@
  *     x [batch, seq, H] ──► block_sum ──► [blocks, H] ──► reduce_sum ──► [H]
  *
  * The gradient of a norm's weight, of a bias, a loss: few results, each of all rows. Blocks of rows are summed in
- * parallel, in the kernel that has the rows at hand anyway, and what they leave is little. Blocks have a fixed number of
- * rows, so the result does not depend on the number of threads. Sums of narrow floats stay in f32 until the end.
+ * parallel, in the kernel that has the rows at hand anyway, and what they leave is little. Blocks have a fixed number
+ * of rows, so the result does not depend on the number of threads. Sums of narrow floats stay in f32 until the end.
  *
  * Not where there are few rows, nor where columns are many or of unknown number: those are summed in parallel as they
  * are. */

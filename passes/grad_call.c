@@ -212,7 +212,8 @@ static moec_status *build_bwd(joint *j, const char *name, bool whole) {
 
 /* Whether |x| is the combined output, or another view of it. */
 static bool is_combined(const joint *j, moec_value x) {
-  while (moec_def_op(j->g, x) == MOEC_OP_RESHAPE || moec_def_op(j->g, x) == MOEC_OP_TRANSPOSE) x = moec_in(j->g, moec_def(j->g, x), 0);
+  while (moec_def_op(j->g, x) == MOEC_OP_RESHAPE || moec_def_op(j->g, x) == MOEC_OP_TRANSPOSE)
+    x = moec_in(j->g, moec_def(j->g, x), 0);
   return moec_def(j->g, x).i < j->n_f && moec_def_op(j->g, x) == MOEC_OP_MOE_COMBINE;
 }
 

@@ -11,8 +11,8 @@
  *   gather or gather_nd of W[E, ...] (indices clipped, reshaped): this file and raise_moe_rows.c
  *   masks over all experts: raise_moe_dense.c
  * Combined by: a sum over the slots; the sum of slices, one a slot; a product with the routing weights over the
- * slots; scattered addition to zeros at row / k; nothing where k is 1. Narrow rows may be summed in f32 and narrowed again.
- * Shared experts, scores, group masks and scaling of weights or of the result stay as they are.
+ * slots; scattered addition to zeros at row / k; nothing where k is 1. Narrow rows may be summed in f32 and narrowed
+ * again. Shared experts, scores, group masks and scaling of weights or of the result stay as they are.
  *
  *   rejects  top-ks that select no weights (groups of experts, indexers); smallest-k; slot-major rows */
 #include <string.h>

@@ -5,8 +5,8 @@
  *     j <= i + T - S                 the attribute causal, and no mask
  *     and(j <= i + T - S, rest)      causal, and rest; the condition may lie deeper
  *
- * Positions are index ramps (simplify_affine.h) along the key axis and the query axis of the mask [B|1, H|1, S, T]. Kernels
- * skip what causal hides; a mask they have to look at. */
+ * Positions are index ramps (simplify_affine.h) along the key axis and the query axis of the mask [B|1, H|1, S, T].
+ * Kernels skip what causal hides; a mask they have to look at. */
 #include "passes/simplify_affine.h"
 
 #define NO ((moec_value){0})
@@ -43,7 +43,8 @@ static bool read_bound(moec_simplifier *s, const condition *c, moec_value v, moe
   if (op != MOEC_OP_LE && op != MOEC_OP_LT) return false;
   moec_node n = moec_def(s->g, v);
   if (!moec_s_affine(s, moec_in(s->g, n, 0), &x) || !moec_s_affine(s, moec_in(s->g, n, 1), &y)) return false;
-  if (x.axis < 0 || y.axis < 0 || c->map[x.axis] != KEY || c->map[y.axis] != QUERY || x.coef != 1 || y.coef != 1) return false;
+  if (x.axis < 0 || y.axis < 0 || c->map[x.axis] != KEY || c->map[y.axis] != QUERY || x.coef != 1 || y.coef != 1)
+    return false;
   *slack = moec_dim_sub(s->m, moec_dim_sub(s->m, y.base, x.base), shift);
   if (op == MOEC_OP_LT) *slack = moec_dim_sub(s->m, *slack, moec_dim_const(s->m, 1));
   return moec_dim_known(*slack);
@@ -56,11 +57,13 @@ static bool shows_diagonal(moec_simplifier *s, const condition *c, moec_value v,
   moec_affine x, y;
   if (depth == 0) return false;
   if (op == MOEC_OP_AND)
-    return shows_diagonal(s, c, moec_in(s->g, n, 0), shift, depth - 1) && shows_diagonal(s, c, moec_in(s->g, n, 1), shift, depth - 1);
+    return shows_diagonal(s, c, moec_in(s->g, n, 0), shift, depth - 1) &&
+           shows_diagonal(s, c, moec_in(s->g, n, 1), shift, depth - 1);
   if (op != MOEC_OP_LE && op != MOEC_OP_LT) return false;
   if (!moec_s_affine(s, moec_in(s->g, n, 0), &x) || !moec_s_affine(s, moec_in(s->g, n, 1), &y)) return false;
   if (x.axis < 0 || y.axis < 0 || x.coef != 1 || y.coef != 1) return false;
-  bool forward = c->map[x.axis] == KEY && c->map[y.axis] == QUERY, back = c->map[x.axis] == QUERY && c->map[y.axis] == KEY;
+  bool forward = c->map[x.axis] == KEY && c->map[y.axis] == QUERY,
+       back = c->map[x.axis] == QUERY && c->map[y.axis] == KEY;
   if (!forward && !back) return false;
   moec_dim slack = moec_dim_sub(s->m, y.base, x.base);
   slack = forward ? moec_dim_sub(s->m, slack, shift) : moec_dim_add(s->m, slack, shift);
@@ -103,7 +106,8 @@ static moec_value additive_mask(moec_simplifier *s, moec_node n) {
 }
 
 /* Whether |c| is "key <= query + T - S", maybe and'ed with others: these as *rest, broadcast to the mask's type |t|. */
-static bool split_causal(moec_simplifier *s, condition c, moec_dim shift, moec_type_info t, int depth, moec_value *rest) {
+static bool split_causal(moec_simplifier *s, condition c, moec_dim shift, moec_type_info t, int depth,
+                         moec_value *rest) {
   moec_dim slack;
   moec_node both = moec_def(s->g, c.core);
   if (read_bound(s, &c, c.core, shift, &slack) && moec_dim_is(s->m, slack, 0)) return true;

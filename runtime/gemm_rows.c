@@ -89,7 +89,8 @@ AVX2 static void store_rows(const float *s, int width, int64_t rows, int64_t n, 
 }
 
 /* |nc| columns: sums of nc * nv vectors stay in registers. */
-AVX2_INLINE void columns(const float *b, int64_t stride, const float *x, int64_t k, float *s, bool first, const int nc, const int nv) {
+AVX2_INLINE void columns(const float *b, int64_t stride, const float *x, int64_t k, float *s, bool first, const int nc,
+                         const int nv) {
   __m256 acc[12];
 #pragma GCC unroll 12
   for (int i = 0; i < nc * nv; i++) acc[i] = first ? _mm256_setzero_ps() : _mm256_load_ps(s + 8 * i);
@@ -112,7 +113,8 @@ AVX2_INLINE void columns(const float *b, int64_t stride, const float *x, int64_t
   for (int i = 0; i < nc * nv; i++) _mm256_store_ps(s + 8 * i, acc[i]);
 }
 
-AVX2_INLINE void all_columns(const float *b, int64_t stride, int64_t n, const float *x, int64_t k, float *s, bool first, const int nv) {
+AVX2_INLINE void all_columns(const float *b, int64_t stride, int64_t n, const float *x, int64_t k, float *s, bool first,
+                             const int nv) {
   const int nc = 12 / nv;
   int64_t j = 0;
   for (; j + nc <= n; j += nc) columns(b + j * stride, stride, x, k, s + j * 8 * nv, first, nc, nv);

@@ -52,7 +52,8 @@ for name in config.json model.safetensors; do
   refused "expected another file" "$MOEC" import "$dir/checkpoint" -o "$dir/checkpoint/$name"
 done
 refused "expected another file" "$MOEC" import "$dir/checkpoint" -o "$dir/checkpoint/model.onnx" --init 1
-cmp -s "$MOEC_SOURCE/tests/data/qwen3_moe/model.safetensors" "$dir/checkpoint/model.safetensors" || fail "the weights were replaced"
+cmp -s "$MOEC_SOURCE/tests/data/qwen3_moe/model.safetensors" "$dir/checkpoint/model.safetensors" ||
+  fail "the weights were replaced"
 
 echo "== model files"
 refused "none.onnx" "$MOEC" compile "$dir/none.onnx" -o "$dir/exe"

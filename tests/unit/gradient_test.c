@@ -1,5 +1,5 @@
-/* The gradient of every op that has one against central differences of the op itself, in double on the interpreter; and the
- * gradient of that gradient. A line of passes/grad_rules.def without a case here fails the test. */
+/* The gradient of every op that has one against central differences of the op itself, in double on the interpreter; and
+ * the gradient of that gradient. A line of passes/grad_rules.def without a case here fails the test. */
 #include <math.h>
 
 #include "ir/interp.h"
@@ -22,15 +22,18 @@ typedef struct op_case {
 static const op_case cases[] = {
     UNARY("neg"), UNARY("abs"), UNARY("exp"), UNARY("expm1"), UNARY_IN("log", 0.5, 2), UNARY_IN("log1p", -0.5, 2),
     UNARY_IN("sqrt", 0.5, 2), UNARY_IN("rsqrt", 0.5, 2), UNARY_IN("recip", 0.5, 2), UNARY("sin"), UNARY("cos"),
-    UNARY_IN("tan", -1, 1), UNARY_IN("asin", -0.8, 0.8), UNARY_IN("acos", -0.8, 0.8), UNARY("atan"), UNARY("sinh"), UNARY("cosh"),
-    UNARY("asinh"), UNARY_IN("acosh", 1.5, 3), UNARY_IN("atanh", -0.8, 0.8), UNARY("tanh"), UNARY("sigmoid"), UNARY("erf"),
+    UNARY_IN("tan", -1, 1), UNARY_IN("asin", -0.8, 0.8), UNARY_IN("acos", -0.8, 0.8), UNARY("atan"), UNARY("sinh"),
+    UNARY("cosh"),
+    UNARY("asinh"), UNARY_IN("acosh", 1.5, 3), UNARY_IN("atanh", -0.8, 0.8), UNARY("tanh"), UNARY("sigmoid"),
+    UNARY("erf"),
     BINARY("add"), BINARY("sub"), BINARY("mul"), BINARY("max"), BINARY("min"),
     {"f64[2, 3]; f64[2, 3]", "%100 = div(%1, %2) : f64[2, 3]\n", 0.5, 2},
     {"f64[2, 3]; f64[2, 3]", "%100 = pow(%1, %2) : f64[2, 3]\n", 0.5, 2},
     {"f64[2, 3]; f64[2, 3]", "%100 = mod(%1, %2) : f64[2, 3]\n", 0.5, 2},
     {"f64[2, 3]; f64[2, 3]", "%100 = rem(%1, %2) : f64[2, 3]\n", -2, -0.5},
     {"f64[3]; f64[3]", "%9 = const() {data = bool[3] [1, 0, 1]} : bool[3]\n%100 = select(%9, %1, %2) : f64[3]\n", 0, 0},
-    {"f64[3]; f64[3]", "%9 = mul(%1, %1) : f64[3]\n%10 = cast(%9) {dtype = f32} : f32[3]\n%11 = cast(%10) {dtype = f64} : f64[3]\n"
+    {"f64[3]; f64[3]", "%9 = mul(%1, %1) : f64[3]\n%10 = cast(%9) {dtype = f32} : f32[3]\n%11 = cast(%10) {dtype = "
+                       "f64} : f64[3]\n"
                        "%100 = mul(%11, %2) : f64[3]\n", 0, 0},
     {"f64[2, 3, 2]", "%100 = reduce_sum(%1) {axes = [0, 2]} : f64[3]\n", 0, 0},
     {"f64[2, 3, 2]", "%100 = reduce_prod(%1) {axes = [0, 2]} : f64[3]\n", 0, 0},
@@ -49,8 +52,10 @@ static const op_case cases[] = {
                      "%100 = gather(%1, %9) {axis = 1} : f64[2, 2, 2, 3]\n", 0, 0},
     {"f64[2, 4]", "%9 = const() {data = i64[2, 3] [3, 0, 3, 1, -1, 2]} : i64[2, 3]\n"
                   "%100 = gather_elements(%1, %9) {axis = 1} : f64[2, 3]\n", 0, 0},
-    {"f64[3, 5]; f64[3, 5]", "%9 = moe.select(%2) {k = 2} : i64[3, 2]\n%10 = gather_elements(%1, %9) {axis = 1} : f64[3, 2]\n"
-                             "%11 = reduce_sum(%2) {axes = [1]} : f64[3]\n%12 = broadcast(%11) {shape = [3, 2], map = [0]} : f64[3, 2]\n"
+    {"f64[3, 5]; f64[3, 5]", "%9 = moe.select(%2) {k = 2} : i64[3, 2]\n%10 = gather_elements(%1, %9) {axis = 1} : "
+                             "f64[3, 2]\n"
+                             "%11 = reduce_sum(%2) {axes = [1]} : f64[3]\n%12 = broadcast(%11) {shape = [3, 2], map = "
+                             "[0]} : f64[3, 2]\n"
                              "%100 = mul(%10, %12) : f64[3, 2]\n", 0, 0},
     {"f64[2, 3, 2]", "%9 = const() {data = i64[2, 2, 1] [2, 2, 0, 1]} : i64[2, 2, 1]\n"
                      "%100 = gather_nd(%1, %9) {batch_dims = 1} : f64[2, 2, 2]\n", 0, 0},
@@ -63,22 +68,30 @@ static const op_case cases[] = {
     {"f64[4, 2]; f64[3, 2]", "%9 = const() {data = i64[3, 1] [1, 1, 3]} : i64[3, 1]\n"
                              "%100 = scatter_nd(%1, %9, %2) {reduction = 1} : f64[4, 2]\n", 0, 0},
     {"f64[3, 5]", "%100, %9 = topk(%1) {k = 2, axis = 1, largest = true} : f64[3, 2], i64[3, 2]\n", 0, 0},
-    {"f64[2, 3, 4]; f64[4, 2, 5]", "%100 = dot(%1, %2) {lhs_batch = [0], rhs_batch = [1], lhs_contract = [2], rhs_contract = [0]}"
+    {"f64[2, 3, 4]; f64[4, 2, 5]", "%100 = dot(%1, %2) {lhs_batch = [0], rhs_batch = [1], lhs_contract = [2], "
+                                   "rhs_contract = [0]}"
                                    " : f64[2, 3, 5]\n", 0, 0},
-    {"f64[2, 3, 4]; f64[4, 5, 2]", "%100 = dot(%1, %2) {lhs_batch = [], rhs_batch = [], lhs_contract = [0, 2], rhs_contract = [2, 0]}"
+    {"f64[2, 3, 4]; f64[4, 5, 2]", "%100 = dot(%1, %2) {lhs_batch = [], rhs_batch = [], lhs_contract = [0, 2], "
+                                   "rhs_contract = [2, 0]}"
                                    " : f64[3, 5]\n", 0, 0},
-    {"f64[2, 4, 7]; f64[6, 2, 3]", "%100 = conv(%1, %2) {strides = [2], pads = [1, 2], dilations = [2], groups = 2} : f64[2, 6, 3]\n",
+    {"f64[2, 4, 7]; f64[6, 2, 3]", "%100 = conv(%1, %2) {strides = [2], pads = [1, 2], dilations = [2], groups = 2} : "
+                                   "f64[2, 6, 3]\n",
      0, 0},
-    {"f64[1, 2, 4, 4]; f64[2, 2, 2, 3]", "%100 = conv(%1, %2) {strides = [1, 1], pads = [0, 1, 0, 1], dilations = [1, 1], groups = 1}"
+    {"f64[1, 2, 4, 4]; f64[2, 2, 2, 3]",
+        "%100 = conv(%1, %2) {strides = [1, 1], pads = [0, 1, 0, 1], dilations = [1, 1], groups = 1}"
                                          " : f64[1, 2, 3, 4]\n", 0, 0},
     {"f64[2, 3, 2]", "%100 = softmax(%1) {axis = 1} : f64[2, 3, 2]\n", 0, 0},
     {"f64[2, 4]; f64[4]", "%100 = rms_norm(%1, %2) {eps = 0x1p-10} : f64[2, 4]\n", 0, 0},
     {"f64[2, 4]", "%100 = rms_norm(%1, _) {eps = 0x1p-10} : f64[2, 4]\n", 0, 0},
-    {"f64[2, 4]; f64[1, 2]; f64[1, 2]", "%100 = rope(%1, %2, %3) {pairs_in = true, pairs_out = false} : f64[2, 4]\n", 0, 0},
-    {"f64[2, 4]", "%8 = const() {data = f64[1, 2] [0.6, 0.8]} : f64[1, 2]\n%9 = const() {data = f64[1, 2] [0.8, -0.6]} : f64[1, 2]\n"
+    {"f64[2, 4]; f64[1, 2]; f64[1, 2]", "%100 = rope(%1, %2, %3) {pairs_in = true, pairs_out = false} : f64[2, 4]\n", 0,
+        0},
+    {"f64[2, 4]", "%8 = const() {data = f64[1, 2] [0.6, 0.8]} : f64[1, 2]\n%9 = const() {data = f64[1, 2] [0.8, -0.6]} "
+                  ": f64[1, 2]\n"
                   "%100 = rope(%1, %8, %9) {pairs_in = false, pairs_out = true} : f64[2, 4]\n", 0, 0},
-    {"f64[2, 3]; f64[2, 3]", "%100 = swiglu(%1, %2) {alpha = 0x1p+0, beta = 0x0p+0, limit = 0x0p+0} : f64[2, 3]\n", 0, 0},
-    {"f64[2, 3]; f64[2, 3]", "%100 = swiglu(%1, %2) {alpha = 1.702, beta = 0x1p+0, limit = 0x1p+0} : f64[2, 3]\n", 0, 0},
+    {"f64[2, 3]; f64[2, 3]", "%100 = swiglu(%1, %2) {alpha = 0x1p+0, beta = 0x0p+0, limit = 0x0p+0} : f64[2, 3]\n", 0,
+        0},
+    {"f64[2, 3]; f64[2, 3]", "%100 = swiglu(%1, %2) {alpha = 1.702, beta = 0x1p+0, limit = 0x1p+0} : f64[2, 3]\n", 0,
+        0},
     {"f64[1, 3, 4, 2]; f64[1, 3, 2, 2]; f64[1, 3, 2, 3]; f64[4]",
      "%100 = attention(%1, %2, %3, _, %4) {scale = 0x1p-1, softcap = 0x0p+0, causal = true} : f64[1, 3, 4, 3]\n", 0, 0},
     {"f64[1, 2, 2, 2]; f64[1, 3, 2, 2]; f64[1, 3, 2, 2]; f64[1, 1, 2, 3]",
@@ -231,7 +244,8 @@ static void check_differences(const moec_module *m, const op_case *c, double tol
       *x = kept;
       double want = (up - down) / (2 * h), got = moec_load_f64(out[i].dtype, out[i].data, (size_t)k);
       if (!(fabs(got - want) <= tolerance * (1 + fabs(want))))
-        ck_abort_msg("%sinput %zu, element %lld: gradient %.10g, difference %.10g", c->body, i, (long long)k, got, want);
+        ck_abort_msg("%sinput %zu, element %lld: gradient %.10g, difference %.10g", c->body, i, (long long)k, got,
+            want);
     }
   fini(in, vjp->n_inputs);
   fini(out, vjp->n_outputs);
@@ -269,7 +283,8 @@ START_TEST(every_rule_has_a_case) {
   used[MOEC_OP_CALL] = true; /* tests/e2e/gradient_graph_test.c */
   for (int op = 1; op < MOEC_OP_COUNT; op++) {
     moec_grad_rule rule = moec_grad_rule_of((moec_op)op);
-    if (rule && rule != moec_grad_none && !used[op]) ck_abort_msg("%s has a rule and no case", moec_op_get((moec_op)op)->text);
+    if (rule && rule != moec_grad_none && !used[op])
+      ck_abort_msg("%s has a rule and no case", moec_op_get((moec_op)op)->text);
   }
 }
 END_TEST

@@ -83,7 +83,8 @@ static const struct { const char *family, *sets[MAX_SETS]; } honoured[] = {
     {"deepseek_v2", {"attention_bias=true"}},
     {"deepseek_v3", {"norm_topk_prob=false", "rope_interleave=false"}},
     {"deepseek_v3", {"rope_parameters={\"rope_type\":\"yarn\",\"rope_theta\":10000,\"factor\":4,"
-      "\"mscale\":1,\"mscale_all_dim\":0.5,"
+      "\"mscale\":1,"
+                     "\"mscale_all_dim\":0.5,"
                      "\"original_max_position_embeddings\":32}"}},
     {"gpt_oss", {"layer_types=null", "sliding_window=2", "swiglu_limit=3"}},
     {"gpt_oss", {"attention_bias=false"}},

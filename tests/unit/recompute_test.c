@@ -1,20 +1,24 @@
-/* What F_fwd and F_bwd hold: the stages of the expert region are counted in both modes of recompute, with and without a reader of
- * the combined output. */
+/* What F_fwd and F_bwd hold: the stages of the expert region are counted in both modes of recompute, with and without a
+ * reader of the combined output. */
 #include "passes/pass.h"
 #include "tests/unit/unit.h"
 
-/* One expert layer, called twice, so that its backward function is made once. |after| stands between combine and residual. */
+/* One expert layer, called twice, so that its backward function is made once. |after| stands between combine and
+ * residual. */
 static moec_module *two_layers(const char *after) {
   char text[8192];
   moec_module *m = NULL;
   int n = snprintf(text, sizeof text,
                    "module \"\" {\n  symbols t\n}\n"
-                   "fn @\"main\"(%%1 \"x\" : f32[t, 4], %%2 \"router\" : f32[4, 4], %%3 \"w1\" : f32[4, 6, 4], %%4 \"w2\" : f32[4, 4, 3]) -> (%%6 \"y\") {\n"
+                   "fn @\"main\"(%%1 \"x\" : f32[t, 4], %%2 \"router\" : f32[4, 4], %%3 \"w1\" : f32[4, 6, 4], %%4 "
+                   "\"w2\" : f32[4, 4, 3]) -> (%%6 \"y\") {\n"
                    "  %%5 = call(%%1, %%2, %%3, %%4) {fn = @\"moe\"} : f32[t, 4]\n"
                    "  %%6 = call(%%5, %%2, %%3, %%4) {fn = @\"moe\"} : f32[t, 4]\n"
                    "}\n"
-                   "fn @\"moe\"(%%1 \"x\" : f32[t, 4], %%2 \"router\" : f32[4, 4], %%3 \"w1\" : f32[4, 6, 4], %%4 \"w2\" : f32[4, 4, 3]) -> (%%21 \"y\") {\n"
-                   "  %%5 = dot(%%1, %%2) {lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [1]} : f32[t, 4]\n"
+                   "fn @\"moe\"(%%1 \"x\" : f32[t, 4], %%2 \"router\" : f32[4, 4], %%3 \"w1\" : f32[4, 6, 4], %%4 "
+                   "\"w2\" : f32[4, 4, 3]) -> (%%21 \"y\") {\n"
+                   "  %%5 = dot(%%1, %%2) {lhs_batch = [], rhs_batch = [], lhs_contract = [1], rhs_contract = [1]} : "
+                   "f32[t, 4]\n"
                    "  %%6 = softmax(%%5) {axis = 1} : f32[t, 4]\n"
                    "  %%7 = moe.select(%%6) {k = 2} : i64[t, 2]\n"
                    "  %%8 = gather_elements(%%6, %%7) {axis = 1} : f32[t, 2]\n"
@@ -41,7 +45,8 @@ static moec_module *two_layers(const char *after) {
   "  %20 = rms_norm(%19, _) {eps = 0x1p-20} : f32[t, 4] @\"post_norm\"\n"      \
   "  %21 = add(%1, %20) : f32[t, 4]\n"
 
-static moec_status *differentiate(moec_module *m, moec_recompute mode, moec_skip skip, moec_pass_ctx *cx, moec_compile_options *o) {
+static moec_status *differentiate(moec_module *m, moec_recompute mode, moec_skip skip, moec_pass_ctx *cx,
+                                  moec_compile_options *o) {
   *o = (moec_compile_options){.train = true, .recompute = mode, .skip_combine = skip};
   *cx = (moec_pass_ctx){.options = o};
   return moec_run_pass(m, "grad", cx);
@@ -61,10 +66,10 @@ static int count(const moec_module *m, const char *name, moec_op op) {
   return n;
 }
 
-/* How often a stage runs in one step of a layer. Forward and replay together are select 1, plan 1, dispatch 2, fc1 2, fc2 1,
- * weight 1, combine 1 (docs/design.md); the gradient itself adds the adjoint of each: combine's is a dispatch, dispatch's a
- * combine, each grouped dot's another one and an outer product; weights are applied to the gradient of fc2's operand and to that
- * operand. */
+/* How often a stage runs in one step of a layer. Forward and replay together are select 1, plan 1, dispatch 2, fc1 2,
+ * fc2 1, weight 1, combine 1 (docs/design.md); the gradient itself adds the adjoint of each: combine's is a dispatch,
+ * dispatch's a combine, each grouped dot's another one and an outer product; weights are applied to the gradient of
+ * fc2's operand and to that operand. */
 typedef struct stage {
   moec_op op;
   int forward, backward_none, backward_block, gradient;
@@ -124,7 +129,8 @@ START_TEST(on_refuses_what_cannot_be_skipped) {
   moec_compile_options o;
   moec_pass_ctx cx;
   moec_module *m = two_layers(NORM_FIRST);
-  UNIT_FAILS(differentiate(m, MOEC_RECOMPUTE_BLOCK, MOEC_SKIP_ON, &cx, &o), MOEC_UNSUPPORTED, "\"post_norm\" reads the combined output");
+  UNIT_FAILS(differentiate(m, MOEC_RECOMPUTE_BLOCK, MOEC_SKIP_ON, &cx, &o), MOEC_UNSUPPORTED,
+             "\"post_norm\" reads the combined output");
   moec_module_destroy(m);
 }
 END_TEST
