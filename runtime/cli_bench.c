@@ -233,6 +233,9 @@ static json_t *report(const bench *b) {
                 "random: floats in [-1, 1), integers in [0, integer_bound)", "ms", "mean", mean(b),
                 "median", half, "p95", quantile(b, 95), "min", b->ms[0], "max", b->ms[b->steps - 1],
                 "open_ms", b->open_ms, "bind_ms", b->bind_ms, "first_step_ms", b->first_ms);
+  json_t *all = json_array();
+  for (int i = 0; i < b->steps; i++) json_array_append_new(all, json_real(b->ms[i]));
+  json_object_set_new(json_object_get(o, "ms"), "all", all);
   json_object_set_new(o, "integer_bound", json_integer(b->ids));
   json_object_set_new(o, "seed", json_integer(b->seed));
   json_object_set_new(o, "tokens_per_second",
