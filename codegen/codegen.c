@@ -2,7 +2,6 @@
 #include "codegen/codegen.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,10 +127,9 @@ static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec
                              const char *path) {
   moec_kernel_set set = {0};
   moec_buf source = {0};
-  char dump[4096];
   moec_status *s = build_kernels(m, t, &set, &source);
   if (!s && o->dump_dir) {
-    snprintf(dump, sizeof dump, "%s/kernels.c", o->dump_dir);
+    const char *dump = moec_arena_printf(t->arena, "%s/kernels.c", o->dump_dir);
     s = moec_write_file(dump, moec_buf_str(&source), source.size, 0644);
   }
   if (!s && o->report) s = report_text(m, &set, t->arena, o->report, &x->report);
