@@ -14,7 +14,8 @@
  * slots; scattered addition to zeros at row / k; nothing where k is 1. Narrow rows may be summed in f32 and narrowed
  * again. Shared experts, scores, group masks and scaling of weights or of the result stay as they are.
  *
- *   rejects  top-ks that select no weights (groups of experts, indexers); smallest-k; slot-major rows */
+ *   rejects  top-ks that select no weights; smallest-k; slot-major rows. Those that choose groups of experts or keys of
+ *            attention are passed over */
 #include <string.h>
 
 #include "passes/raise_moe.h"
@@ -339,12 +340,33 @@ static bool raise_gathered(moec_layer *l, const moec_uses *uses, bool *gathers) 
   return false;
 }
 
+/* What a top-k decides goes nowhere but into the scores of another one or into masks of attention: a choice of groups
+ * of experts, or of keys. Such a one is no router, and there is nothing to say about it. */
+static bool only_limits(const moec_graph *g, moec_node topk) {
+  uint8_t *from = MOEC_NEW_ARRAY(g->m->arena, uint8_t, g->n_values);
+  bool limits = false;
+  for (uint32_t i = 0; i < 2; i++) from[moec_out(g, topk, i).i] = 1;
+  from[0] = 0;
+  for (uint32_t n = topk.i + 1; n < g->n_nodes; n++) { /* operands precede their readers */
+    const moec_node_info *info = &g->nodes[n];
+    uint32_t slots = 0;
+    for (uint32_t i = 0; info->op && i < info->n_in; i++)
+      slots |= (uint32_t)from[moec_in(g, (moec_node){n}, i).i] << i % 32;
+    bool mask = info->op == MOEC_OP_ATTENTION && slots == 1 << 3;
+    bool end = mask || info->op == MOEC_OP_TOPK || info->op == MOEC_OP_MOE_SELECT;
+    limits = limits || (slots && end);
+    for (uint32_t i = 0; slots && !end && i < info->n_out; i++) from[moec_out(g, (moec_node){n}, i).i] = 1;
+  }
+  for (size_t i = 0; i < g->n_outputs; i++) limits = limits && !from[g->outputs[i].i];
+  return limits;
+}
+
 static void raise_router(moec_builder *b, moec_pass_ctx *cx, const moec_uses *uses, moec_node topk) {
   moec_graph *g = b->g;
   moec_layer l;
   bool gathers = false;
   const char *name = moec_m_name(g, topk);
-  if (moec_uses_count(uses, moec_out(g, topk, 1)) == 0) return;
+  if (moec_uses_count(uses, moec_out(g, topk, 1)) == 0 || only_limits(g, topk)) return;
   if (!moec_layer_begin(&l, b, topk)) {
     moec_remark(cx, g->m,
                 "top-k at %s not taken for a router: it is not the largest of a constant number along the last axis",

@@ -77,8 +77,8 @@ static bool match_inverse_rms(moec_graph *g, moec_pass_ctx *cx, moec_value x, mo
   bool mean = moec_m_scaled(g, t.cur, &u, &c);
   if (mean) moec_trace_enter(&t, u);
   moec_trace_moves(&t);
-  if (!is_sum_of_squares(&t, x)) return false;
-  if (mean && moec_dim_is_const(g->m, type.dims[type.rank - 1], &n) && moec_m_close(c * (double)n, 1)) {
+  if (!mean || !is_sum_of_squares(&t, x)) return false; /* without a factor it is an L2 norm */
+  if (moec_dim_is_const(g->m, type.dims[type.rank - 1], &n) && moec_m_close(c * (double)n, 1)) {
     out->x = x;
     return true;
   }
