@@ -5,9 +5,7 @@
  *                The labels are shifted, not the logits: the last position has the label -100, so nothing of the size
  *                of the logits is copied. Without any valid label the loss is 0.
  *   OUTPUT       a scalar output of the model that is the loss already */
-#include <string.h>
-
-#include "passes/pass.h"
+#include "passes/loss.h"
 
 enum { IGNORE = -100 };
 
@@ -95,5 +93,5 @@ moec_status *moec_pass_loss(moec_module *m, moec_pass_ctx *cx) {
   MOEC_TRY(name && strcmp(name, "next-token") != 0 ? own_loss(g, name, &loss) : add_next_token(g, &loss));
   g->n_outputs = 0;
   moec_add_output(g, "loss", loss);
-  return NULL;
+  return moec_loss_of_routers(g, cx->options->aux_loss, cx->options->z_loss);
 }

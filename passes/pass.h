@@ -24,6 +24,7 @@ typedef struct moec_compile_options {
   /* training; the rest counts only with |train| */
   bool train;
   const char *loss;        /* NULL or "next-token"; else the output that is the loss */
+  double aux_loss, z_loss; /* coefficients of the routers' losses; 0: none */
   moec_recompute recompute;
   moec_skip skip_combine;
   const char *const *rules; /* "+GLOB" trains, "-GLOB" freezes parameters; in order, the last that matches counts */

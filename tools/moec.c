@@ -2,6 +2,7 @@
  * the runtime. Everything that can go wrong is one line on stderr, "moec: error: ...", and an exit
  * status: 1 failed while running, 2 wrong usage or wrong input. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static const char usage[] =
     "holes\n"
     "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu] [--precision f32]\n"
     "            [--dim NAME=N ...] [--dump-dir DIR] [--remarks]\n"
-    "            [--train [--loss next-token|OUTPUT] [--recompute none|block] [--skip-recompute-combine auto|on|off]\n"
+    "            [--train [--loss next-token|OUTPUT] [--aux-loss C] [--z-loss C]\n"
+    "             [--recompute none|block] [--skip-recompute-combine auto|on|off]\n"
     "             [--train-params GLOB ...] [--freeze GLOB ...]]\n"
     "       moec inspect FILE [--format text|json|dot|html] [-o OUT] [--dim NAME=N ...]\n"
     "            FILE: a model (.onnx) or an executable made by moec compile\n";
@@ -33,11 +35,12 @@ typedef struct arguments {
   const char *input, *output, *weights, *target, *precision, *format, *dump_dir, *init;
   const char *list[MAX_LIST]; /* of --dim or --set */
   int n_list;
-  const char *loss, *recompute, *skip;
+  const char *loss, *aux_loss, *z_loss, *recompute, *skip;
   const char *rules[MAX_LIST]; /* "+GLOB" of --train-params, "-GLOB" of --freeze, in order */
   int n_rules;
   char rule_text[MAX_LIST][256];
   bool remarks, train;
+  const char *needs_train; /* the first flag given that does */
 } arguments;
 
 /* ---- command line ------------------------------------------------------------------------- */
@@ -47,25 +50,28 @@ typedef struct flag {
   enum { TEXT, SWITCH, LIST, RULE } kind;
   size_t offset; /* in arguments; RULE: the sign of the rule */
   const char *commands;
+  bool needs_train; /* means nothing without --train */
 } flag;
 
 static const flag flags[] = {
-    {"-o", TEXT, offsetof(arguments, output), "import compile inspect"},
-    {"--init", TEXT, offsetof(arguments, init), "import"},
-    {"--set", LIST, 0, "import"},
-    {"--weights", TEXT, offsetof(arguments, weights), "compile inspect"},
-    {"--target", TEXT, offsetof(arguments, target), "compile"},
-    {"--precision", TEXT, offsetof(arguments, precision), "compile"},
-    {"--format", TEXT, offsetof(arguments, format), "inspect"},
-    {"--dim", LIST, 0, "compile inspect"},
-    {"--dump-dir", TEXT, offsetof(arguments, dump_dir), "compile inspect"},
-    {"--remarks", SWITCH, offsetof(arguments, remarks), "compile"},
-    {"--train", SWITCH, offsetof(arguments, train), "compile"},
-    {"--loss", TEXT, offsetof(arguments, loss), "compile"},
-    {"--recompute", TEXT, offsetof(arguments, recompute), "compile"},
-    {"--skip-recompute-combine", TEXT, offsetof(arguments, skip), "compile"},
-    {"--train-params", RULE, '+', "compile"},
-    {"--freeze", RULE, '-', "compile"},
+    {"-o", TEXT, offsetof(arguments, output), "import compile inspect", false},
+    {"--init", TEXT, offsetof(arguments, init), "import", false},
+    {"--set", LIST, 0, "import", false},
+    {"--weights", TEXT, offsetof(arguments, weights), "compile inspect", false},
+    {"--target", TEXT, offsetof(arguments, target), "compile", false},
+    {"--precision", TEXT, offsetof(arguments, precision), "compile", false},
+    {"--format", TEXT, offsetof(arguments, format), "inspect", false},
+    {"--dim", LIST, 0, "compile inspect", false},
+    {"--dump-dir", TEXT, offsetof(arguments, dump_dir), "compile inspect", false},
+    {"--remarks", SWITCH, offsetof(arguments, remarks), "compile", false},
+    {"--train", SWITCH, offsetof(arguments, train), "compile", false},
+    {"--loss", TEXT, offsetof(arguments, loss), "compile", true},
+    {"--aux-loss", TEXT, offsetof(arguments, aux_loss), "compile", true},
+    {"--z-loss", TEXT, offsetof(arguments, z_loss), "compile", true},
+    {"--recompute", TEXT, offsetof(arguments, recompute), "compile", true},
+    {"--skip-recompute-combine", TEXT, offsetof(arguments, skip), "compile", true},
+    {"--train-params", RULE, '+', "compile", true},
+    {"--freeze", RULE, '-', "compile", true},
 };
 
 static const flag *find_flag(const char *command, const char *name) {
@@ -116,6 +122,7 @@ static moec_status *parse_arguments(int argc, char **argv, arguments *a) {
     }
     const flag *f = find_flag(argv[1], argv[i]);
     if (!f) return usage_error("unknown option", argv[i]);
+    if (f->needs_train && !a->needs_train) a->needs_train = f->name;
     if (f->kind == SWITCH) {
       *(bool *)((char *)a + f->offset) = true;
       continue;
@@ -164,16 +171,25 @@ static moec_status *parse_choice(const char *flag_name, const char *text, int n,
   return s;
 }
 
+static moec_status *parse_coefficient(const char *flag_name, const char *text, double *out) {
+  char *end = NULL;
+  *out = 0;
+  if (!text) return NULL;
+  *out = strtod(text, &end);
+  if (end != text && !*end && isfinite(*out) && *out >= 0) return NULL;
+  return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a number of at least 0, got \"%s\"", flag_name, text);
+}
+
 static moec_status *parse_training(const arguments *a, moec_compile_options *out) {
   static const char *const recompute[] = {"none", "block"}, *const skip[] = {"auto", "off", "on"};
-  const char *needs_train = a->loss ? "--loss" : a->recompute ? "--recompute" : a->skip ? "--skip-recompute-combine"
-                          : a->n_rules ? a->rules[0][0] == '+' ? "--train-params" : "--freeze" : NULL;
   int choice;
   out->train = a->train;
   out->loss = a->loss;
   out->rules = a->rules;
   out->n_rules = (size_t)a->n_rules;
-  if (needs_train && !a->train) return moec_error(MOEC_INVALID_ARGUMENT, "%s needs --train", needs_train);
+  if (a->needs_train && !a->train) return moec_error(MOEC_INVALID_ARGUMENT, "%s needs --train", a->needs_train);
+  MOEC_TRY(parse_coefficient("--aux-loss", a->aux_loss, &out->aux_loss));
+  MOEC_TRY(parse_coefficient("--z-loss", a->z_loss, &out->z_loss));
   MOEC_TRY(parse_choice("--recompute", a->recompute, 2, recompute, 0, &choice));
   out->recompute = (moec_recompute)choice;
   MOEC_TRY(parse_choice("--skip-recompute-combine", a->skip, 3, skip, 0, &choice));
