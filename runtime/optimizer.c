@@ -50,7 +50,7 @@ moec_status *moec_optimizer_set(moec_model *m, const moec_optimizer *o) {
                  ranges[i].low, ranges[i].below, v);
   }
   if (t->step && (o->kind != t->optimizer.kind ||
-                  (o->kind == MOEC_SGD && !o->momentum != !t->optimizer.momentum))) {
+                  (o->kind == MOEC_SGD && (o->momentum != 0) != (t->optimizer.momentum != 0)))) {
     return wrong("optimizer: expected the kind that made the first %" PRId64
                  " steps, whose moments there are, got another",
                  t->step);

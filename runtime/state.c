@@ -241,7 +241,7 @@ static moec_status *choose(const moec_model *m, const loaded *x, moec_optimizer 
   moec_optimizer o;
   from_options(x->options, &o);
   *out = t->chosen ? t->optimizer : o;
-  if (out->kind != o.kind || (o.kind == MOEC_SGD && !out->momentum != !o.momentum)) {
+  if (out->kind != o.kind || (o.kind == MOEC_SGD && (out->momentum != 0) != (o.momentum != 0))) {
     return moec_error(MOEC_INVALID_ARGUMENT, "expected a state of optimizer %d, got one of %d",
                       (int)out->kind, (int)o.kind);
   }

@@ -252,6 +252,71 @@ START_TEST(test_optimizers) {
 }
 END_TEST
 
+/* Weights that kernels read in 16 bits have f32 masters: steps too small for 16 bits add up, and a state keeps them. */
+START_TEST(test_masters_of_narrow_weights) {
+  static const moec_dtype types[] = {MOEC_BF16, MOEC_F16};
+  for (int k = 0; k < 2; k++) {
+    plan_builder *b = pb_create();
+    size_t size;
+    moec_model *m, *again;
+    moec_view v;
+    moec_optimizer o;
+    char path[256];
+    const float ones[4] = {1, 1, 1, 1};
+    uint16_t stored[4];
+    const moec_tensor narrow = {.dtype = types[k], .rank = 1, .dims = {4}};
+    const moec_tensor wide = {.dtype = MOEC_F32, .rank = 1, .dims = {4}}, one = {.dtype = MOEC_F32};
+    for (size_t i = 0; i < 4; i++) moec_store_f64(types[k], stored, i, 1);
+    moec_plan_piece piece = {.file = MOEC_NONE, .dtype = types[k], .rank = 1, .shape = {4}};
+    piece.offset = pb_data(b, stored, sizeof stored);
+    PB_ADD(b, pieces, piece);
+    moec_plan_param p = {.name = pb_str(b, "w"),
+                         .storage = types[k],
+                         .shard_axis = -1,
+                         .trainable = 1,
+                         .n_pieces = 1};
+    p.tensor = pb_static(b, MOEC_BUFFER_PARAM, &narrow),
+    p.grad = pb_static(b, MOEC_BUFFER_GRAD, &wide);
+    PB_ADD(b, params, p);
+    uint32_t c = pb_static(b, MOEC_BUFFER_CONST, &wide), s = pb_static(b, MOEC_BUFFER_CONST, &one);
+    PB_ADD(b, consts, (moec_plan_const){c, 0, pb_data(b, ones, sizeof ones), sizeof ones});
+    PB_ADD(b, consts, (moec_plan_const){s, 0, pb_data(b, ones, 4), 4});
+    b->program = MOEC_AT_TRAIN;
+    uint32_t loss = pb_static(b, MOEC_BUFFER_OUTPUT, &one);
+    pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){c, p.grad}, 0, NULL);
+    pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){s, loss}, 0, NULL);
+    pb_output(b, "loss", loss);
+    uint8_t *file = pb_finish(b, NULL, NULL, &size);
+    free(b);
+    UNIT_OK(moec_open_memory(file, size, NULL, &m));
+    moec_optimizer_defaults(MOEC_SGD, &o);
+    o.lr = 0x1p-16; /* 16 bits hold no 1 - 2^-16 */
+    UNIT_OK(moec_optimizer_set(m, &o));
+    for (int i = 1; i <= 2048; i++) {
+      UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+      UNIT_OK(moec_optimizer_step(m));
+      UNIT_OK(moec_parameter(m, 0, &v));
+      uint16_t want;
+      moec_store_f64(types[k], &want, 0, 1 - i * 0x1p-16);
+      UNIT_TRUE(((uint16_t *)v.data)[0] == want && ((uint16_t *)v.data)[3] == want);
+      if (i == 3) UNIT_OK(moec_save_state(m, unit_path(path, files.dir, "narrow")));
+    }
+    UNIT_OK(moec_open_memory(file, size, NULL, &again));
+    UNIT_OK(moec_load_state(again, path));
+    for (int i = 4; i <= 2048; i++) {
+      UNIT_OK(moec_loss_and_gradients(again, 0, NULL));
+      UNIT_OK(moec_optimizer_step(again));
+    }
+    moec_view w;
+    UNIT_OK(moec_parameter(again, 0, &w));
+    UNIT_TRUE(!memcmp(v.data, w.data, sizeof stored) && memcmp(w.data, stored, sizeof stored));
+    moec_close(m);
+    moec_close(again);
+    free(file);
+  }
+}
+END_TEST
+
 START_TEST(test_optimizer_errors) {
   uint8_t *file;
   moec_model *m = open_plan(train_build(), 1, &file);
@@ -331,13 +396,10 @@ static void teardown(void) { train_stop(&files); }
 int main(void) {
   Suite *suite = suite_create("train");
   TCase *tcase = tcase_create("train");
-  const TTest *const tests[] = {test_loss_and_gradients,
-                                test_inputs_and_outputs_of_programs,
-                                test_parts_of_a_batch_add_up,
-                                test_optimizers,
-                                test_optimizer_errors,
-                                test_models_without_train,
-                                test_poison};
+  const TTest *const tests[] = {test_loss_and_gradients,      test_inputs_and_outputs_of_programs,
+                                test_parts_of_a_batch_add_up, test_optimizers,
+                                test_optimizer_errors,        test_masters_of_narrow_weights,
+                                test_models_without_train,    test_poison};
   tcase_set_timeout(tcase, 0); /* ctest has one */
   tcase_add_unchecked_fixture(tcase, setup, teardown);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);
