@@ -93,10 +93,46 @@ static bool has_rows(moec_module *m, moec_type t, moec_dim rows) {
   return moec_dim_eq(product, rows);
 }
 
-/* What the function may hold is the business of those who make it a kernel. */
-static moec_status *fused_has_rows(const use *u) {
+static bool is_attention(moec_op op) {
+  return op == MOEC_OP_ATTENTION || op == MOEC_OP_ATTENTION_GRAD;
+}
+
+/* What generated code can do. */
+static bool fits_kernel(moec_op op) {
+  static const bool fits[] = {
+      [MOEC_CLASS_LEAF] = true,    [MOEC_CLASS_UNARY] = true,  [MOEC_CLASS_BINARY] = true,
+      [MOEC_CLASS_COMPARE] = true, [MOEC_CLASS_SELECT] = true, [MOEC_CLASS_CAST] = true,
+      [MOEC_CLASS_REDUCE] = true,  [MOEC_CLASS_MOVE] = true,   [MOEC_CLASS_INDEX] = true,
+      [MOEC_CLASS_MOE] = false, /* the last class */
+  };
+  if (op == MOEC_OP_PARAM || op == MOEC_OP_SCATTER_ELEMENTS || op == MOEC_OP_SCATTER_ND)
+    return false;
+  return is_attention(op) || op == MOEC_OP_BLOCK_SUM || fits[moec_op_cls(op)];
+}
+
+static moec_status *check_kernel(const moec_graph *g) {
+  uint32_t attentions = 0, reductions = 0, sums = 0, results = 0;
+  const char *name = moec_sym_str(g->m, g->name);
+  for (uint32_t n = 1; n < g->n_nodes; n++) {
+    moec_op op = g->nodes[n].op;
+    if (!op) continue;
+    if (!fits_kernel(op)) return BAD("kernel @\"%s\" holds %s", name, moec_op_get(op)->text);
+    attentions += is_attention(op);
+    reductions += moec_op_cls(op) == MOEC_CLASS_REDUCE;
+    sums += op == MOEC_OP_BLOCK_SUM;
+  }
+  for (size_t i = 0; i < g->n_outputs; i++)
+    results += moec_def_op(g, g->outputs[i]) == MOEC_OP_BLOCK_SUM;
+  if (sums != results) return BAD("kernel @\"%s\": expected every block_sum as a result", name);
+  if (attentions > 1 || (attentions && reductions))
+    return BAD("kernel @\"%s\": expected one attention alone", name);
+  return NULL;
+}
+
+static moec_status *fused_is_kernel(const use *u) {
   const moec_attrs_FUSED *a = u->attrs;
   const moec_graph *g = moec_fn_get(u->m, a->fn);
+  MOEC_TRY(check_kernel(g));
   if (!moec_dim_known(a->rows)) return BAD("rows is unknown");
   for (size_t i = 0; i < g->n_outputs; i++) {
     moec_value v = g->outputs[i];
@@ -110,11 +146,20 @@ static moec_status *fused_has_rows(const use *u) {
 }
 
 static const rule rules[MOEC_OP_COUNT] = {
-    [MOEC_OP_CONST] = const_is_whole, [MOEC_OP_IOTA] = iota_counts,     [MOEC_OP_NEG] = takes_numbers,
-    [MOEC_OP_ABS] = takes_numbers,    [MOEC_OP_SIGN] = takes_numbers,
-    [MOEC_OP_ISNAN] = takes_floats,   [MOEC_OP_ISINF] = takes_floats,   [MOEC_OP_REDUCE_SUM] = takes_numbers,
-    [MOEC_OP_REDUCE_PROD] = takes_numbers, [MOEC_OP_CUMSUM] = takes_numbers, [MOEC_OP_CONV] = conv_fits,
-    [MOEC_OP_LOOP] = loop_counts,     [MOEC_OP_FUSED] = fused_has_rows, [MOEC_OP_MOE_PLAN] = plan_fits,
+    [MOEC_OP_CONST] = const_is_whole,
+    [MOEC_OP_IOTA] = iota_counts,
+    [MOEC_OP_NEG] = takes_numbers,
+    [MOEC_OP_ABS] = takes_numbers,
+    [MOEC_OP_SIGN] = takes_numbers,
+    [MOEC_OP_ISNAN] = takes_floats,
+    [MOEC_OP_ISINF] = takes_floats,
+    [MOEC_OP_REDUCE_SUM] = takes_numbers,
+    [MOEC_OP_REDUCE_PROD] = takes_numbers,
+    [MOEC_OP_CUMSUM] = takes_numbers,
+    [MOEC_OP_CONV] = conv_fits,
+    [MOEC_OP_LOOP] = loop_counts,
+    [MOEC_OP_FUSED] = fused_is_kernel,
+    [MOEC_OP_MOE_PLAN] = plan_fits,
 };
 
 moec_status *moec_verify_op(moec_module *m, moec_op op, const void *attrs, uint32_t n_in, const moec_type *in) {

@@ -11,7 +11,8 @@
   "}\n}\nfn @\"main\"() -> () {\n}\n"
 #define BODY "fn @\"body\"(%1 \"\" : i64[], %2 \"\" : bool[]) -> (%2 \"\") {\n}\n"
 
-static const struct { const char *text, *message; } broken[] = {
+static const struct { const char *text, *message;
+} broken[] = {
     /* defaults */
     {MAIN("%1 \"x\" : i64[n] = 0.5", "", ""), "input 0 \"x\": its default 0.5 is no i64"},
     {MAIN("%1 \"x\" : f32[n] = nan", "", ""), "its default nan is no f32"},
@@ -21,87 +22,144 @@ static const struct { const char *text, *message; } broken[] = {
     {MAIN("%1 \"x\" : f32[?]", "", ""), "the size of axis 0 is unknown"},
     {MAIN("%1 \"x\" : f32[-1]", "", ""), "the size of axis 0 is negative: -1"},
     {MAIN(X, "", "  %2 = neg() : f32[n, 4] @\"loc\"\n"),
-        "function @\"main\": node 1 \"loc\" (neg): expected 1 to 1 operands, got 0"},
+     "function @\"main\": node 1 \"loc\" (neg): expected 1 to 1 operands, got 0"},
     {MAIN(X, "", "  %2 = neg(_) : f32[n, 4]\n"), "operand 0 is absent"},
     {MAIN(X, "", "  %2, %3 = neg(%1) : f32[n, 4], f32[]\n"), "expected 1 to 1 results, got 2"},
     {MAIN(X, "", "  %2 = neg(%1) : f32[n, 5]\n"), "result 0: expected f32[n, 4], got f32[n, 5]"},
     {MAIN(X, "", "  %2 = neg(%1) : none[]\n"), "result 0: expected f32[n, 4], got none[]"},
     {MAIN(X, "", "  %2 = cast(%1) {dtype = none} : none[n, 4]\n"), "result 0"},
-    {MAIN(X, "", "  %2 = softmax(%1) {axis = 2} : f32[n, 4]\n"), "axis: expected an axis in 0..1, got 2"},
-    {MAIN(X, "", "  %2 = softmax(%1) {axis = -1} : f32[n, 4]\n"), "axis: expected an axis in 0..1, got -1"},
+    {MAIN(X, "", "  %2 = softmax(%1) {axis = 2} : f32[n, 4]\n"),
+     "axis: expected an axis in 0..1, got 2"},
+    {MAIN(X, "", "  %2 = softmax(%1) {axis = -1} : f32[n, 4]\n"),
+     "axis: expected an axis in 0..1, got -1"},
     {MAIN(X, "", "  %2 = reduce_sum(%1) {axes = [1, 0]} : f32[]\n"), "ascending"},
-    {MAIN(X, "", "  %2 = add(%1, %3) : f32[n, 4]\n  %3 = iota() {dtype = f32, shape = [4], axis = 0} : f32[4]\n"),
-        "expected operands of one type"},
+    {MAIN(X, "",
+          "  %2 = add(%1, %3) : f32[n, 4]\n  %3 = iota() {dtype = f32, shape = [4], axis = 0} : "
+          "f32[4]\n"),
+     "expected operands of one type"},
     /* rules beside inference */
-    {MAIN("%1 \"\" : i32[2]", "", "  %2 = exp(%1) : i32[2]\n"), "(exp): expected floats, got i32[2]"},
+    {MAIN("%1 \"\" : i32[2]", "", "  %2 = exp(%1) : i32[2]\n"),
+     "(exp): expected floats, got i32[2]"},
     {MAIN("%1 \"\" : i32[2]", "", "  %2 = isnan(%1) : bool[2]\n"), "expected floats"},
-    {MAIN("%1 \"\" : bool[2]", "", "  %2 = reduce_sum(%1) {axes = [0]} : bool[]\n"), "expected numbers, got bool[2]"},
-    {MAIN("%1 \"\" : bool[2]", "", "  %2 = cumsum(%1) {axis = 0, reverse = false, exclusive = false} : bool[2]\n"),
-        "expected numbers"},
+    {MAIN("%1 \"\" : bool[2]", "", "  %2 = reduce_sum(%1) {axes = [0]} : bool[]\n"),
+     "expected numbers, got bool[2]"},
+    {MAIN("%1 \"\" : bool[2]", "",
+          "  %2 = cumsum(%1) {axis = 0, reverse = false, exclusive = false} : bool[2]\n"),
+     "expected numbers"},
     {MAIN("", "", "  %1 = iota() {dtype = bool, shape = [4], axis = 0} : bool[4]\n"),
-        "expected an integer or float dtype"},
+     "expected an integer or float dtype"},
     {MAIN("", "", "  %1 = iota() {dtype = none, shape = [4], axis = 0} : none[4]\n"),
-        "expected an integer or float dtype"},
+     "expected an integer or float dtype"},
     {MAIN("%1 \"\" : i64[2, 2]", "",
-        "  %2, %3, %4 = moe.plan(%1) {experts = 9223372036854775807} : i32[4], i32[4], i32[1]\n"),
-        "experts: expected a number of 32 bits"},
+          "  %2, %3, %4 = moe.plan(%1) {experts = 9223372036854775807} : i32[4], i32[4], i32[1]\n"),
+     "experts: expected a number of 32 bits"},
     {MAIN("%1 \"\" : f32[1, 1, 4], %2 \"\" : f32[1, 1, 1]", "",
-        "  %3 = conv(%1, %2) {strides = [1], pads = [9223372036854775807, 1], dilations = [1], groups = 1} : f32[]\n"),
-        "pads: expected a number of 32 bits"},
+          "  %3 = conv(%1, %2) {strides = [1], pads = [9223372036854775807, 1], dilations = [1], "
+          "groups = 1} : f32[]\n"),
+     "pads: expected a number of 32 bits"},
     {MAIN("%1 \"\" : f32[1, 2, 4], %2 \"\" : f32[3, 1, 1]", "",
-        "  %3 = conv(%1, %2) {strides = [1], pads = [0, 0], dilations = [1], groups = 2} : f32[1, 3, 4]\n"),
-        "expected groups to divide M"},
+          "  %3 = conv(%1, %2) {strides = [1], pads = [0, 0], dilations = [1], groups = 2} : "
+          "f32[1, 3, 4]\n"),
+     "expected groups to divide M"},
     /* order */
-    {MAIN(X, "%2 \"\"", "  %2 = add(%1, %3) : f32[n, 4]\n  %3 = neg(%2) : f32[n, 4]\n"), "depends on itself"},
-    {MAIN(X, "%2 \"\"", "  %2 = neg(%3) : f32[n, 4] @\"behind\"\n  %3 = neg(%3) : f32[n, 4] @\"on it\"\n"),
-        "node 2 \"on it\" (neg) depends on itself"},
+    {MAIN(X, "%2 \"\"", "  %2 = add(%1, %3) : f32[n, 4]\n  %3 = neg(%2) : f32[n, 4]\n"),
+     "depends on itself"},
+    {MAIN(X, "%2 \"\"",
+          "  %2 = neg(%3) : f32[n, 4] @\"behind\"\n  %3 = neg(%3) : f32[n, 4] @\"on it\"\n"),
+     "node 2 \"on it\" (neg) depends on itself"},
     /* functions */
-    {HEAD "fn @\"f\"() -> (%1 \"\") {\n  %1 = call() {fn = @\"f\"} : f32[]\n}\n", "function @\"f\" calls itself"},
-    {MAIN("%1 \"\" : f32[n, 4], %2 \"\" : i32[n]", "", "  %3 = cross_entropy(%1, %2) {ignore = -100} : f32[n]\n"),
-        "labels[T]: expected i64[n], got i32[n]"},
-    {MAIN("%1 \"\" : f32[3, 4], %2 \"\" : i64[2]", "", "  %3 = cross_entropy(%1, %2) {ignore = -100} : f32[3]\n"),
-        "labels[T]"},
-    {MAIN("%1 \"\" : i32[n, 4], %2 \"\" : i64[n]", "", "  %3 = cross_entropy(%1, %2) {ignore = -100} : f32[n]\n"),
-        "expected floats, got i32[n, 4]"},
+    {HEAD "fn @\"f\"() -> (%1 \"\") {\n  %1 = call() {fn = @\"f\"} : f32[]\n}\n",
+     "function @\"f\" calls itself"},
+    {MAIN("%1 \"\" : f32[n, 4], %2 \"\" : i32[n]", "",
+          "  %3 = cross_entropy(%1, %2) {ignore = -100} : f32[n]\n"),
+     "labels[T]: expected i64[n], got i32[n]"},
+    {MAIN("%1 \"\" : f32[3, 4], %2 \"\" : i64[2]", "",
+          "  %3 = cross_entropy(%1, %2) {ignore = -100} : f32[3]\n"),
+     "labels[T]"},
+    {MAIN("%1 \"\" : i32[n, 4], %2 \"\" : i64[n]", "",
+          "  %3 = cross_entropy(%1, %2) {ignore = -100} : f32[n]\n"),
+     "expected floats, got i32[n, 4]"},
     {MAIN("%1 \"\" : f32[n, 4], %2 \"\" : f32[n, 3], %3 \"\" : i64[2]", "",
-        "  %4 = moe.grouped_outer(%1, %2, %3) : f32[1, 4, 3]\n"), "offsets[E+1]: expected i32 of rank 1, got i64[2]"},
+          "  %4 = moe.grouped_outer(%1, %2, %3) : f32[1, 4, 3]\n"),
+     "offsets[E+1]: expected i32 of rank 1, got i64[2]"},
     {MAIN("%1 \"\" : f32[n, 4], %2 \"\" : f16[n, 3], %3 \"\" : i32[2]", "",
-        "  %4 = moe.grouped_outer(%1, %2, %3) : f32[1, 4, 3]\n"), "x[N,K]: expected f32[n, 3], got f16[n, 3]"},
+          "  %4 = moe.grouped_outer(%1, %2, %3) : f32[1, 4, 3]\n"),
+     "x[N,K]: expected f32[n, 3], got f16[n, 3]"},
     {MAIN("%1 \"\" : f32[5, 4], %2 \"\" : f32[6, 3], %3 \"\" : i32[2]", "",
-        "  %4 = moe.grouped_outer(%1, %2, %3) : f32[1, 4, 3]\n"), "x[N,K]"},
+          "  %4 = moe.grouped_outer(%1, %2, %3) : f32[1, 4, 3]\n"),
+     "x[N,K]"},
     {MAIN("%1 \"\" : f32[n, 4], %2 \"\" : f32[n, 3], %3 \"\" : i32[3]", "",
-        "  %4 = moe.grouped_outer(%1, %2, %3) : f32[2, 3, 4]\n"), "result 0: expected f32[2, 4, 3], got f32[2, 3, 4]"},
-    {MAIN("%1 \"\" : f32[n, 4], %2 \"\" : i32[0]", "", "  %3 = moe.group_sum(%1, %2) : f32[0, 4]\n"),
-        "offsets[E+1]: expected at least 1 element, got i32[0]"},
-    {MAIN("%1 \"\" : i64[n, 4], %2 \"\" : i32[3]", "", "  %3 = moe.group_sum(%1, %2) : i64[2, 4]\n"),
-        "expected floats"},
-    {HEAD "fn @\"f\"() -> (%1 \"\") {\n  %1 = call() {fn = @\"g\"} : f32[]\n}\nfn @\"g\"() -> (%1 \"\") {\n  %1 = "
-          "call() {fn = @\"f\"} : f32[]\n}\n", "function @\"f\" calls itself"},
-    {MAIN(X, "", "  %2 = call(%1) {fn = @\"f\"} : f32[]\n") "fn @\"f\"() -> () {\n}\n", "expected 0 operands, got 1"},
-    {MAIN(X, "", "  %2 = call(%1) {fn = @\"f\"} : f32[]\n") "fn @\"f\"(%1 \"\" : f32[]) -> () {\n}\n",
-        "operand 0: expected f32[], got f32[n, 4]"},
+          "  %4 = moe.grouped_outer(%1, %2, %3) : f32[2, 3, 4]\n"),
+     "result 0: expected f32[2, 4, 3], got f32[2, 3, 4]"},
+    {MAIN("%1 \"\" : f32[n, 4], %2 \"\" : i32[0]", "",
+          "  %3 = moe.group_sum(%1, %2) : f32[0, 4]\n"),
+     "offsets[E+1]: expected at least 1 element, got i32[0]"},
+    {MAIN("%1 \"\" : i64[n, 4], %2 \"\" : i32[3]", "",
+          "  %3 = moe.group_sum(%1, %2) : i64[2, 4]\n"),
+     "expected floats"},
+    {HEAD "fn @\"f\"() -> (%1 \"\") {\n  %1 = call() {fn = @\"g\"} : f32[]\n}\nfn @\"g\"() -> (%1 "
+          "\"\") {\n  %1 = "
+          "call() {fn = @\"f\"} : f32[]\n}\n",
+     "function @\"f\" calls itself"},
+    {MAIN(X, "", "  %2 = call(%1) {fn = @\"f\"} : f32[]\n") "fn @\"f\"() -> () {\n}\n",
+     "expected 0 operands, got 1"},
+    {MAIN(X, "",
+          "  %2 = call(%1) {fn = @\"f\"} : f32[]\n") "fn @\"f\"(%1 \"\" : f32[]) -> () {\n}\n",
+     "operand 0: expected f32[], got f32[n, 4]"},
     {MAIN(X, "", "  %2 = call(%1) {fn = @\"f\"} : f32[n, 4]\n") "fn @\"f\"(" X ") -> () {\n}\n",
-        "expected 0 results, got 1"},
+     "expected 0 results, got 1"},
     {MAIN(X, "", "  %2 = call(%1) {fn = @\"f\"} : f32[]\n") "fn @\"f\"(" X ") -> (%1 \"\") {\n}\n",
-        "result 0: expected f32[n, 4], got f32[]"},
-    {MAIN("%1 \"\" : i64[], %2 \"\" : i64[]", "", "  loop(%1, %2) {body = @\"body\", carried = 0, trips = 1}\n") BODY,
-        "expected a trip count i64[] and a condition bool[]"},
+     "result 0: expected f32[n, 4], got f32[]"},
+    {MAIN("%1 \"\" : i64[], %2 \"\" : i64[]", "",
+          "  loop(%1, %2) {body = @\"body\", carried = 0, trips = 1}\n") BODY,
+     "expected a trip count i64[] and a condition bool[]"},
     {MAIN("%1 \"\" : i64[], %2 \"\" : bool[]", "",
-        "  loop(%1, %2) {body = @\"b\", carried = 0, trips = 1}\n") "fn @\"b\"(%1 \"\" : i64[], %2 \"\" : bool[]) -> "
-                                                                    "(%1 \"\") {\n}\n", "body: expected bool[] as "
-                                                                    "first output"},
+          "  loop(%1, %2) {body = @\"b\", carried = 0, trips = 1}\n") "fn @\"b\"(%1 \"\" : i64[], "
+                                                                      "%2 \"\" : bool[]) -> "
+                                                                      "(%1 \"\") {\n}\n",
+     "body: expected bool[] as "
+     "first output"},
     {MAIN("%1 \"\" : i64[], %2 \"\" : bool[]", "",
-        "  loop(%1, %2) {body = @\"b\", carried = 0, trips = 1}\n") "fn @\"b\"(%1 \"\" : bool[], %2 \"\" : bool[]) -> "
-                                                                    "(%1 \"\") {\n}\n", "body: expected i64[] and "
-                                                                    "bool[]"},
-    {MAIN(X, "", "  %2 = fused(%1) {fn = @\"f\", rows = 4} : f32[n, 4]\n") "fn @\"f\"(" X ") -> (%2 \"\") {\n  %2 = "
-        "neg(%1) : f32[n, 4]\n}\n", "rows = 4 is no product of the first axes of result 0, f32[n, 4]"},
+          "  loop(%1, %2) {body = @\"b\", carried = 0, trips = 1}\n") "fn @\"b\"(%1 \"\" : bool[], "
+                                                                      "%2 \"\" : bool[]) -> "
+                                                                      "(%1 \"\") {\n}\n",
+     "body: expected i64[] and "
+     "bool[]"},
+    {MAIN(X, "",
+          "  %2 = fused(%1) {fn = @\"f\", rows = 4} : f32[n, 4]\n") "fn @\"f\"(" X
+                                                                    ") -> (%2 \"\") {\n  %2 = "
+                                                                    "neg(%1) : f32[n, 4]\n}\n",
+     "rows = 4 is no product of the first axes of result 0, f32[n, 4]"},
+    {MAIN(X, "", "  %2 = fused(%1) {fn = @\"k\", rows = n} : f32[n, 4]\n") "fn @\"k\"(" X
+                                                                           ") -> (%2 \"\") {\n  %2 "
+                                                                           "= softmax(%1) {axis = "
+                                                                           "1} : f32[n, 4]\n}\n",
+     "kernel @\"k\" holds softmax"},
+    {MAIN(X, "",
+          "  %2 = fused(%1) {fn = @\"k\", rows = n} : f32[n, 4]\n") "fn @\"k\"(" X
+                                                                    ") -> (%2 \"\") {\n  %2 = "
+                                                                    "cumsum(%1) {axis = 1, reverse "
+                                                                    "= false, exclusive = false} : "
+                                                                    "f32[n, 4]\n}\n",
+     "kernel @\"k\" holds cumsum"},
+    {MAIN(X, "",
+          "  %2 = fused(%1) {fn = @\"k\", rows = n} : f32[n, 4]\n") "fn @\"k\"(" X
+                                                                    ") -> (%2 \"\") {\n  %2 = "
+                                                                    "call(%1) {fn = @\"f\"} : "
+                                                                    "f32[n, 4]\n}\nfn @\"f\"(" X
+                                                                    ") -> (%1 \"\") {\n}\n",
+     "kernel @\"k\" holds call"},
     /* parameters */
     {PARAM("f32[n]", RECORD "pieces = []"), "parameter @\"w\": size of axis 0 is not constant"},
-    {PARAM("f32[2]", "trainable = true, group = expert, shard_axis = 1, tie = 0, storage = f32, compute = f32, master "
-                     "= none, pieces = []"), "shard_axis"},
-    {PARAM("f32[2]", RECORD "pieces = [{name = \"\", file = 0, offset = 0, dtype = f16, shape = [2], perm = [0], start "
-                            "= [0]}]"), "piece 0: expected f32 as the parameter is stored, got f16"},
+    {PARAM("f32[2]",
+           "trainable = true, group = expert, shard_axis = 1, tie = 0, storage = f32, compute = "
+           "f32, master "
+           "= none, pieces = []"),
+     "shard_axis"},
+    {PARAM("f32[2]", RECORD "pieces = [{name = \"\", file = 0, offset = 0, dtype = f16, shape = "
+                            "[2], perm = [0], start "
+                            "= [0]}]"),
+     "piece 0: expected f32 as the parameter is stored, got f16"},
 };
 
 START_TEST(broken_texts_are_refused) {
