@@ -82,11 +82,25 @@ static moec_status *choose_program(const grad *g, moec_program *out) {
   return NULL;
 }
 
+/* A trainable parameter that no gradient reaches: zeros, as many as it has elements. */
+static moec_status *add_zeros(grad *g, uint32_t i, const char *name) {
+  moec_view v;
+  moec_tensor zeros;
+  MOEC_TRY(moec_parameter(g->m, i, &v));
+  MOEC_TRY(moec_tensor_init(&zeros, MOEC_F32, v.rank, v.dims));
+  v.dtype = MOEC_DTYPE_F32;
+  v.data = zeros.data;
+  moec_status *s = moec_rt_bag_add(&g->bag, "grad.", name, &v, MOEC_DTYPE_NONE);
+  moec_tensor_fini(&zeros);
+  return s;
+}
+
 static moec_status *add_gradients(grad *g) {
   for (uint32_t i = 0; i < moec_count(g->m, MOEC_PARAMETERS); i++) {
     moec_description d;
     moec_view v;
     MOEC_TRY(moec_describe(g->m, MOEC_PARAMETERS, i, &d));
+    if (!d.has_gradient && d.trainable) MOEC_TRY(add_zeros(g, i, d.name));
     if (!d.has_gradient) continue;
     MOEC_TRY(moec_gradient(g->m, i, &v));
     MOEC_TRY(moec_rt_bag_add(&g->bag, "grad.", d.name, &v, MOEC_DTYPE_NONE));
