@@ -30,8 +30,9 @@ static moec_status *build_kernels(moec_module *m, moec_plan_tables *t, moec_kern
       MOEC_TRY(moec_context(moec_kernel_build(a, m, m->fns[id], attrs->rows, &k), "kernel %s", name));
       moec_emit_c_kernel(source, k, name);
       set->kernels[id] = k;
-      moec_plan_kernel r = {moec_plan_str(t, name), moec_plan_str(t, k->what), moec_plan_expr_of(t, k->range),
-                            moec_plan_expr_of(t, k->scratch), moec_plan_expr_of(t, k->flops), k->grain};
+      moec_plan_kernel r = {.name = moec_plan_str(t, name), .what = moec_plan_str(t, k->what), .grain = k->grain};
+      r.rows = moec_plan_expr_of(t, k->range), r.scratch = moec_plan_expr_of(t, k->scratch);
+      r.flops = moec_plan_expr_of(t, k->flops);
       set->plan_index[id] = MOEC_TABLE_ADD(t, kernels, r);
     }
   }

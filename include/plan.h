@@ -2,7 +2,7 @@
  *
  * An executable is  [ runtime stub (ELF) | padding | payload | footer ].  The payload starts at
  * a multiple of MOEC_PAGE; the footer is the last sizeof(moec_footer) bytes of the file.
- * The payload is  [ plan | kernels (a shared object, page aligned) | data (64-byte aligned blobs) | report ].
+ * The payload is  [ plan | kernels (shared object or cubin, page aligned) | data (64-byte aligned blobs) | report ].
  *
  * The plan is one flat block of little-endian tables: moec_plan_header, then the sections it
  * points to. Records refer to each other by index only; index MOEC_NONE means "none". The reader checks
@@ -18,7 +18,7 @@
 #define MOEC_NONE UINT32_MAX
 #define MOEC_PLAN_MAGIC "MOECPLAN"
 #define MOEC_FOOTER_MAGIC "MOECEXE\n"
-#define MOEC_PLAN_VERSION 2u
+#define MOEC_PLAN_VERSION 3u
 #define MOEC_PLAN_MAX_RANK 12
 
 typedef struct moec_footer {
@@ -142,14 +142,17 @@ typedef struct moec_plan_param {
 
 typedef struct moec_plan_const { uint32_t tensor, reserved; uint64_t offset, size; } moec_plan_const;
 
-/* A generated kernel: symbol |name| of the shared object, a moec_kernel_fn. */
+/* A generated kernel: symbol |name| of the shared object, a moec_kernel_fn; or with a cuda target, of the cubin. */
 typedef struct moec_plan_kernel {
   moec_str_ref name;
   moec_str_ref what;     /* what it computes, for people */
   moec_expr_ref rows;    /* range of the parallel index */
-  moec_expr_ref scratch; /* bytes of scratch a thread needs */
+  moec_expr_ref scratch; /* bytes of scratch a thread needs; CUDA: a team */
   moec_expr_ref flops;   /* of one launch */
-  uint32_t grain;        /* rows a thread should take at least */
+  uint32_t grain;        /* rows a thread should take at least; CUDA: 0 */
+  uint32_t threads;      /* CUDA, else 0: threads of a block, a multiple of 32 up to 1024 */
+  uint32_t teams;        /* CUDA, else 0: teams of a block, each of threads / teams threads */
+  uint32_t shared;       /* CUDA, else 0: bytes of dynamic shared memory of a block */
 } moec_plan_kernel;
 
 /* STEP(NAME, text, operands -> results; integer attributes in |ints|).
@@ -225,7 +228,9 @@ typedef struct moec_plan_header {
   char magic[8];
   uint32_t version, header_size;
   uint64_t size; /* of the whole plan */
-  moec_str_ref model, options, target, cpu; /* for `info`; cpu: instruction set the kernels need, "x86-64-v3" */
+  moec_str_ref model, options; /* for `info` */
+  moec_str_ref target;         /* "cpu" or "cuda:sm_90a" */
+  moec_str_ref cpu;            /* instruction set that kernels in a shared object need, "x86-64-v3"; else "" */
 #define MOEC_SECTION_FIELD(field, type) moec_plan_section field;
   MOEC_PLAN_SECTIONS(MOEC_SECTION_FIELD)
 #undef MOEC_SECTION_FIELD
@@ -233,11 +238,20 @@ typedef struct moec_plan_header {
 
 /* ---- the kernel calling convention ---------------------------------------------------------
  * A generated kernel handles rows [begin, end) of its parallel index; the runtime calls it from several threads
- * with disjoint ranges. It allocates nothing and writes nothing but its outputs, scratch and fault. */
+ * with disjoint ranges. It allocates nothing and writes nothing but its outputs, scratch and fault.
+ *
+ * In a cubin a generated kernel is   extern "C" __global__ void NAME(moec_kernel_args args, int64_t rows)
+ * and is launched with blocks of |threads| threads, |shared| bytes of dynamic shared memory (more than 48 KiB need
+ * CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) and any number of blocks in x, from 1. A team of threads works on
+ * one row at a time and takes every (blocks * teams)-th, so blocks beyond ceil(rows / teams) are idle; with rows = 0
+ * there is nothing to launch. |args| is passed by value and points to device memory: buf and sym are arrays there, so
+ * that what they hold can change under a CUDA graph; scratch is blocks * teams * |scratch| bytes at a multiple of 256,
+ * which the launches before and after it in the stream may use too; buffers lie at multiples of 16. The library kernels
+ * of the cubin are listed in include/cuda_abi.h. */
 typedef struct moec_kernel_args {
   void *const *buf;   /* inputs, then outputs, in the order of the step's args */
   const int64_t *sym; /* symbol values by index into symbols */
-  void *scratch;      /* 64-byte aligned, of this thread */
+  void *scratch;      /* 64-byte aligned, of this thread; CUDA: of all teams */
   int32_t *fault;     /* set to 1 where an index is out of range (the access itself is clamped) */
 } moec_kernel_args;
 typedef void (*moec_kernel_fn)(const moec_kernel_args *args, int64_t begin, int64_t end);

@@ -1,0 +1,130 @@
+/* The kernels of a cubin that are not generated: what the library steps of include/plan.h, loading and the optimizer
+ * launch. Their texts are codegen/kernels/UNIT.cu. Generated kernels: the end of include/plan.h.
+ *
+ * Parameters are passed by value; pointers point to device memory, at multiples of 16. T is the dtype in the kernel's
+ * name: moec_dispatch_bf16. A cubin holds the kernels of the dtypes its plan has steps for; those without T are always
+ * there. f16 and bf16 are computed with in f32 and rounded once. Where a pointer comes with a dtype, a moec_dtype of
+ * base/dtype.h, its elements may be of any float dtype. |fault|: set to 1 where an index is out of range, which is
+ * clamped then; nothing waits.
+ *
+ * Blocks have |threads| threads and no dynamic shared memory. Every kernel strides over its work, whose size is given
+ * as "work: N per block": any number of blocks in x from 1 is right, more than ceil(work / N) are idle; where nothing
+ * is to be done (no tokens, no columns) a launch does nothing and may be left out. Results don't depend on the number
+ * of blocks. What has no rows - an expert without tokens - gets its zeros.
+ *
+ * fill.cu, always there
+ *   moec_fill(void *y, int32_t dtype, double value, int64_t n)          y[i] = value, in any dtype
+ *   moec_cast(void *y, int32_t y_dtype, const void *x, int32_t x_dtype, int64_t n)
+ *                                            floats to floats; others to their own dtype. work: 2048 per block, both
+ *   moec_copy(void *y, const void *x, int64_t bytes)                     work: 16384 per block
+ *
+ * topk.cu    T: any dtype
+ *   moec_topk_T(const T *x, T *values, int64_t *indices, int64_t outer, int64_t n, int64_t inner, int64_t k,
+ *               int32_t largest)             x[outer, n, inner] -> [outer, k, inner]; values or indices may be NULL.
+ *                                            MOE_SELECT: (s, NULL, i, tokens, experts, 1, k, 1)
+ *                                            work: outer*inner, 4 per block
+ * cumsum.cu  T: numbers
+ *   moec_cumsum_T(const T *x, T *y, int64_t outer, int64_t n, int64_t inner, int32_t reverse, int32_t exclusive)
+ *                                            work: outer*inner, 4 per block
+ * scatter.cu T: any dtype. y holds x when they start (COPY it before, unless y is x's buffer)
+ *   moec_scatter_elements_T(T *y, const void *i, int32_t i_dtype, const T *u, moec_cuda_shape y_shape,
+ *                           moec_cuda_shape i_shape, int64_t axis, int32_t reduction, int32_t *fault)
+ *                                            work: numel(i) / i_shape.dims[axis], 128 per block
+ *   moec_scatter_nd_T(T *y, const void *i, int32_t i_dtype, const T *u, moec_cuda_shape y_shape, int64_t q,
+ *                     int64_t rows, int64_t size, int32_t reduction, int32_t *fault)
+ *                                            rows: of i[rows, q]; size: elements of an update. work: rows, 1 per block
+ * random.cu  T: floats
+ *   moec_random_T(T *y, int64_t n, int32_t kind, int64_t seed)           work: 1024 per block
+ * conv.cu    T: floats
+ *   moec_conv_T(const T *x, const T *w, T *y, moec_cuda_conv c)          work: numel(y), 256 per block
+ *
+ * plan.cu    MOE_PLAN, three launches in order. |per_block| is a multiple of 32, blocks = ceil(n / per_block), at least
+ *            1; counts: int32[experts * blocks], temporary. Exactly |blocks| blocks, but the scan has one.
+ *   moec_plan_count(const int64_t *experts_of, int64_t n, int64_t experts, int64_t per_block, int32_t *counts,
+ *                   int32_t *fault)
+ *   moec_plan_scan(int32_t *counts, int64_t experts, int64_t blocks, int32_t *offsets)
+ *   moec_plan_fill(const int64_t *experts_of, int64_t n, int64_t experts, int64_t per_block, int32_t *counts,
+ *                  int32_t *perm, int32_t *inv)
+ *            A per_block of max(256, ceil(n / 1024) rounded up to 32) does. Forced routes: plan them as chosen ones.
+ *
+ * rows.cu    T: floats. n = tokens * k assignments
+ *   moec_dispatch_T(const T *x, const int32_t *perm, const void *w, int32_t w_dtype, T *rows, int64_t n, int64_t k,
+ *                   int64_t width, int32_t *fault)
+ *                                            MOE_DISPATCH; w NULL: none. MOE_WEIGHT with k = 0: row r of x is row r of
+ *                                            the result. work: n, 8 per block
+ *   moec_combine_T(const T *rows, const int32_t *inv, const void *w, int32_t w_dtype, const T *residual, T *y,
+ *                  int64_t tokens, int64_t k, int64_t width, int32_t *fault)
+ *                                            w, residual NULL: none. residual may be y. work: tokens, 8 per block
+ * grouped.cu T: floats. n rows of all experts; offsets[experts + 1]
+ *   moec_grouped_dot_T(const T *rows, const T *w, const int32_t *offsets, const void *bias, int32_t bias_dtype,
+ *                      void *y, int32_t y_dtype, int64_t n, int64_t experts, int64_t k, int64_t m, int32_t transposed)
+ *                                            work: (ceil(n / 64) + experts) * ceil(m / 64), 1 per block
+ *   moec_grouped_outer_T(const T *dy, const T *x, const int32_t *offsets, void *y, int32_t y_dtype, int64_t n,
+ *                        int64_t experts, int64_t m, int64_t k)
+ *                                            work: experts * ceil(m / 64) * ceil(k / 64), 1 per block
+ *   moec_group_sum_T(const T *x, const int32_t *offsets, void *y, int32_t y_dtype, int64_t n, int64_t experts,
+ *                    int64_t m)
+ *                                            work: experts * ceil(m / 32), 1 per block
+ *
+ * update.cu  in plans with training
+ *   moec_square_sum(const void *x, int32_t dtype, int64_t n, double *partial)
+ *                                            partial[block]: exactly as many as blocks; their sum in order is the
+ *                                            square of the norm
+ *   moec_clip_scale(const double *partial, int64_t n, float max_norm, moec_cuda_update *u, float *norm)
+ *                                            one block: norm = sqrt(sum); u->clip = min(1, max_norm / norm)
+ *   moec_adamw(float *w, float *first, float *second, const void *g, int32_t g_dtype, void *copy, int32_t copy_dtype,
+ *              float decay, int64_t n, const moec_cuda_update *u)
+ *   moec_sgd(float *w, float *first, const void *g, int32_t g_dtype, void *copy, int32_t copy_dtype, float decay,
+ *            int64_t n, const moec_cuda_update *u)
+ *                                            w: f32 masters; copy: the compute copy that is refreshed, NULL: none;
+ *                                            first NULL: no momentum; g is multiplied by u->clip. work: 1024 per block
+ */
+#ifndef MOEC_CUDA_ABI_H
+#define MOEC_CUDA_ABI_H
+
+#include <stdint.h>
+
+typedef struct moec_cuda_shape {
+  int64_t rank, dims[12]; /* MOEC_PLAN_MAX_RANK */
+} moec_cuda_shape;
+
+/* x[n, channels, in...], w[m, channels / groups, kernel...] -> y[n, m, out...] over |axes| axes. */
+typedef struct moec_cuda_conv {
+  int64_t n, channels, m, groups, axes;
+  int64_t in[10], kernel[10], out[10], stride[10], pad[10], dilation[10];
+} moec_cuda_conv;
+
+/* What changes from step to step, in device memory; as `update` of runtime/optimizer.c. */
+typedef struct moec_cuda_update {
+  float lr;     /* AdamW: divided by the first bias correction */
+  float raw_lr; /* not divided: weight decay of AdamW is 1 - raw_lr * decay */
+  float beta2, eps, grow1, grow2, scale; /* AdamW: grow = 1 - beta; scale: 1 / sqrt(second bias correction) */
+  float momentum; /* SGD; 0 in the first step, whose moment there is none */
+  float clip;
+} moec_cuda_update;
+
+/* KERNEL(unit, name, T, threads); T: the name ends with the dtype */
+#define MOEC_CUDA_KERNELS(KERNEL)              \
+  KERNEL("fill.cu", "fill", 0, 256)            \
+  KERNEL("fill.cu", "cast", 0, 256)            \
+  KERNEL("fill.cu", "copy", 0, 256)            \
+  KERNEL("topk.cu", "topk", 1, 128)            \
+  KERNEL("cumsum.cu", "cumsum", 1, 128)        \
+  KERNEL("scatter.cu", "scatter_elements", 1, 128) \
+  KERNEL("scatter.cu", "scatter_nd", 1, 256)   \
+  KERNEL("random.cu", "random", 1, 256)        \
+  KERNEL("conv.cu", "conv", 1, 256)            \
+  KERNEL("plan.cu", "plan_count", 0, 32)       \
+  KERNEL("plan.cu", "plan_scan", 0, 1024)      \
+  KERNEL("plan.cu", "plan_fill", 0, 32)        \
+  KERNEL("rows.cu", "dispatch", 1, 256)        \
+  KERNEL("rows.cu", "combine", 1, 256)         \
+  KERNEL("grouped.cu", "grouped_dot", 1, 256)  \
+  KERNEL("grouped.cu", "grouped_outer", 1, 256) \
+  KERNEL("grouped.cu", "group_sum", 1, 256)    \
+  KERNEL("update.cu", "square_sum", 0, 256)    \
+  KERNEL("update.cu", "clip_scale", 0, 256)    \
+  KERNEL("update.cu", "adamw", 0, 256)         \
+  KERNEL("update.cu", "sgd", 0, 256)
+
+#endif
