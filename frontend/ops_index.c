@@ -80,6 +80,12 @@ IMPORTER(topk) {
   return NULL;
 }
 
+/* NonZero, as in loops over experts, and its kin. */
+IMPORTER(sized_by_data) {
+  return moec_onnx_unsupported(
+      n, "the size of its result depends on data; experts: export with gathered weights or masks");
+}
+
 /* ArgMax and ArgMin: the first (or last) extreme element. */
 IMPORTER(arg_extreme) {
   moec_value x = moec_onnx_in(n, 0);

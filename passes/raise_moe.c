@@ -118,13 +118,17 @@ static bool mark_inside(moec_layer *l, uint8_t *inside, size_t n_nodes) {
     bool in = false;
     for (uint32_t i = 0; info->op && i < info->n_in; i++) in = in || inside[moec_in(g, node, i).i];
     if (info->op == MOEC_OP_GATHER || info->op == MOEC_OP_GATHER_ND) {
-      moec_trace t;
+      moec_trace t = {0};
       moec_type_info w = moec_ty(g, moec_in(g, node, 0));
       bool axis0 = info->op == MOEC_OP_GATHER ? MOEC_ATTRS(g, node, GATHER)->axis == 0
                                               : MOEC_ATTRS(g, node, GATHER_ND)->batch_dims == 0 &&
                                                     moec_dim_is(g->m, moec_b_dim(l->b, moec_in(g, node, 1), -1), 1);
-      bool expert = axis0 && (w.rank == 2 || w.rank == 3) && moec_dim_is(g->m, w.dims[0], l->experts) &&
-                    moec_layer_indices(g, moec_in(g, node, 1), &t) && moec_def(g, t.cur).i == l->topk.i;
+      bool of_experts =
+          axis0 && (w.rank == 2 || w.rank == 3) && moec_dim_is(g->m, w.dims[0], l->experts);
+      bool ordered = of_experts && moec_layer_indices(g, moec_in(g, node, 1), &t);
+      bool chosen = t.cur.i && is_index_output(g, t.cur) && moec_def(g, t.cur).i == l->topk.i,
+           expert = ordered && chosen;
+      l->disordered = l->disordered || (chosen && !ordered);
       in = in || expert;
       any = any || (expert && w.rank == 3);
     }
@@ -380,6 +384,7 @@ static void raise_router(moec_builder *b, moec_pass_ctx *cx, const moec_uses *us
   }
   l.why = NULL;
   if (moec_layer_dense(&l) || b->error) return;
+  if (l.disordered) l.why = "their weights are gathered slot by slot, not token by token";
   if (l.why)
     moec_remark(cx, g->m, "top-k at %s not taken for a router: its experts are not recognised: %s", name, l.why);
   else moec_remark(cx, g->m, "top-k at %s not taken for a router: its indices select no expert weights", name);

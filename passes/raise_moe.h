@@ -18,6 +18,7 @@ typedef struct moec_layer {
   size_t n_inside;
   moec_value dispatched[MOEC_MAX_DISPATCHED][2]; /* tokens, and their rows */
   uint32_t n_dispatched;
+  bool disordered;       /* weights are gathered in another order than token by token */
   const char *why;       /* not recognised because; NULL: no reason yet */
 } moec_layer;
 
