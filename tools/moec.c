@@ -327,7 +327,8 @@ static moec_status *report_in(const moec_map *map, const moec_footer *f, json_t 
     return moec_error(MOEC_INVALID_MODEL, "the executable is damaged: its footer points outside the file");
   moec_sha256(map->data, room + offsetof(moec_footer, sha256), sha256);
   if (memcmp(sha256, f->sha256, sizeof sha256) != 0)
-    return moec_error(MOEC_INVALID_MODEL, "expected a file with the sha256 of its footer: the executable was edited or is damaged");
+    return moec_error(MOEC_INVALID_MODEL,
+                      "expected a file with the sha256 of its footer: it was edited or is damaged");
   return moec_report_parse((const char *)map->data + f->payload_offset + f->report_offset, f->report_size, out);
 }
 
@@ -377,7 +378,8 @@ static moec_status *inspect_command(const arguments *a) {
   if (!s) s = moec_report_render(report, a->format ? a->format : "text", &b);
   json_decref(report);
   if (!s && a->output) s = moec_write_file(a->output, moec_buf_str(&b), b.size, 0644);
-  else if (!s && (fwrite(moec_buf_str(&b), 1, b.size, stdout) != b.size || fflush(stdout))) s = moec_error(MOEC_IO, "cannot write to stdout: %s", strerror(errno));
+  else if (!s && (fwrite(moec_buf_str(&b), 1, b.size, stdout) != b.size || fflush(stdout)))
+    s = moec_error(MOEC_IO, "cannot write to stdout: %s", strerror(errno));
   moec_buf_fini(&b);
   return s;
 }
@@ -404,7 +406,8 @@ static moec_status *dispatch(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return fputs(usage, stdout) < 0 || fflush(stdout);
+  if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+    return fputs(usage, stdout) < 0 || fflush(stdout);
   moec_status *s = dispatch(argc, argv);
   if (s) fprintf(stderr, "moec: error: %s\n", moec_status_message(s));
   int code = moec_status_exit(s);
