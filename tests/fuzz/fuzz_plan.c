@@ -33,6 +33,16 @@ static int is_small(const moec_rt_plan *p) {
   return small;
 }
 
+static moec_status *train(moec_model *m) {
+  moec_optimizer o;
+  moec_optimizer_defaults(MOEC_ADAMW, &o);
+  MOEC_TRY(moec_optimizer_set(m, &o));
+  MOEC_TRY(moec_loss_and_gradients(m, 0, NULL));
+  MOEC_TRY(moec_loss_and_gradients(m, 1, NULL));
+  MOEC_TRY(moec_clip_gradients(m, 1, NULL));
+  return moec_optimizer_step(m);
+}
+
 static moec_status *run(moec_model *m) {
   static uint64_t zeros[MOST / 8];
   const char *names[64];
@@ -49,6 +59,7 @@ static moec_status *run(moec_model *m) {
     v.data = zeros;
     MOEC_TRY(moec_input_borrow(m, i, &v));
   }
+  if (moec_has_program(m, MOEC_TRAIN)) MOEC_TRY(train(m));
   return moec_forward(m);
 }
 

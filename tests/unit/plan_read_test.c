@@ -293,6 +293,38 @@ START_TEST(test_any_word_of_training_may_lie) {
 }
 END_TEST
 
+/* tests/fuzz/corpus/fuzz_plan has these plans, as the fuzzer reads them: plan, data, size of the data. They follow the
+ * format with MOEC_UPDATE=1. */
+static void check_seed(const char *name, const uint8_t *file, size_t size) {
+  char path[256];
+  moec_footer f;
+  moec_map got;
+  memcpy(&f, file + size - sizeof f, sizeof f);
+  size_t n = (size_t)(f.plan_size + f.data_size) + 2;
+  uint8_t *seed = malloc(n);
+  ck_assert_ptr_nonnull(seed);
+  memcpy(seed, file + f.payload_offset, f.plan_size);
+  memcpy(seed + f.plan_size, file + f.payload_offset + f.data_offset, f.data_size);
+  seed[n - 2] = (uint8_t)f.data_size, seed[n - 1] = (uint8_t)(f.data_size >> 8);
+  snprintf(path, sizeof path, "tests/fuzz/corpus/fuzz_plan/%s", name);
+  if (getenv("MOEC_UPDATE")) UNIT_OK(moec_write_file(path, seed, n, 0644));
+  UNIT_OK(moec_map_user_file(path, &got));
+  ck_assert_msg(got.size == n && !memcmp(got.data, seed, n), "%s is of another format", path);
+  moec_unmap(&got);
+  free(seed);
+}
+
+START_TEST(test_seeds_of_the_fuzzer) {
+  size_t size;
+  uint8_t *file = sample(&size);
+  check_seed("sample", file, size);
+  free(file);
+  file = trained(&size);
+  check_seed("trained", file, size);
+  free(file);
+}
+END_TEST
+
 UNIT_MAIN("plan_read", test_sample_runs, test_cut_and_edited_files, test_footer_that_lies,
           test_records_that_lie, test_steps_that_lie, test_any_word_may_lie,
-          test_any_word_of_training_may_lie)
+          test_any_word_of_training_may_lie, test_seeds_of_the_fuzzer)
