@@ -1,9 +1,9 @@
 /* Router losses, added to the loss of `train`.
  *
- *   load balancing   coefficient * E * sum over experts e of f_e P_e, as transformers has it: over the tokens of all layers
- *                    together, f_e is the share of tokens that chose e (a choice each slot) and P_e the mean of softmax(logits)_e.
- *                    Tokens that attention_mask hides do not count.
- *   z-loss           coefficient * sum over layers of the mean of logsumexp(logits)^2 (ST-MoE, arXiv 2202.08906, equation 5)
+ *   load balancing   coefficient * E * sum over experts e of f_e P_e, as transformers has it: over the tokens of all
+ *                    layers together, f_e is the share of tokens that chose e (a choice each slot) and P_e the mean of
+ *                    softmax(logits)_e. Tokens that attention_mask hides do not count.
+ *   z-loss           coefficient * sum over layers of the mean of logsumexp(logits)^2 (ST-MoE, arXiv 2202.08906, eq. 5)
  *
  * The logits lie inside the functions of the layers: a function with a router gets them as further results. */
 #include "passes/loss.h"
@@ -63,7 +63,9 @@ static bool has_router(const moec_graph *g) {
   return false;
 }
 
-static void add_router(routers *r, V logits, int64_t k) { MOEC_PUSH(r->m->arena, r->v, r->n, r->cap, ((router){logits, k})); }
+static void add_router(routers *r, V logits, int64_t k) {
+  MOEC_PUSH(r->m->arena, r->v, r->n, r->cap, ((router){logits, k}));
+}
 
 /* A call of a function with routers becomes one of its tapped form. */
 static moec_status *tap_call(routers *r, moec_node n) {
@@ -99,7 +101,9 @@ static moec_status *find_routers(routers *r) {
 
 /* ---- the losses --------------------------------------------------------------------------- */
 
-static V binary(B *b, moec_op op, V x, V y) { return moec_b_binary(b, op, x, y); }
+static V binary(B *b, moec_op op, V x, V y) {
+  return moec_b_binary(b, op, x, y);
+}
 static V sum_all(B *b, V x) {
   int64_t axes[MOEC_MAX_RANK];
   uint32_t rank = moec_b_ty(b, x).rank;
@@ -131,15 +135,19 @@ static V choices(B *b, V p, int64_t k) {
   moec_attrs_MOE_SELECT a = {.k = k};
   moec_dim experts = moec_b_dim(b, p, 1);
   V best = moec_b_op(b, MOEC_OP_MOE_SELECT, &a, 1, &p, 1);
-  V hit = binary(b, MOEC_OP_EQ, moec_b_unsqueeze(b, best, 1), moec_b_unsqueeze(b, moec_b_iota(b, MOEC_I64, 1, &experts, 0), 1));
+  V hit = binary(b, MOEC_OP_EQ, moec_b_unsqueeze(b, best, 1),
+                 moec_b_unsqueeze(b, moec_b_iota(b, MOEC_I64, 1, &experts, 0), 1));
   return moec_b_reduce(b, MOEC_OP_REDUCE_SUM, moec_b_cast(b, hit, MOEC_F32), 2, false);
 }
 
-static V added(B *b, V sum, V x) { return sum.i ? binary(b, MOEC_OP_ADD, sum, x) : x; }
+static V added(B *b, V sum, V x) {
+  return sum.i ? binary(b, MOEC_OP_ADD, sum, x) : x;
+}
 
 /* The number of tokens that count, in all layers. */
 static V token_count(B *b, const routers *r, V weights) {
-  V one_layer = weights.i ? sum_all(b, weights) : moec_b_cast(b, moec_b_size(b, moec_b_dim(b, r->v[0].logits, 0)), MOEC_F32);
+  V one_layer =
+      weights.i ? sum_all(b, weights) : moec_b_cast(b, moec_b_size(b, moec_b_dim(b, r->v[0].logits, 0)), MOEC_F32);
   return moec_b_with(b, MOEC_OP_MAX, moec_b_with(b, MOEC_OP_MUL, one_layer, (double)r->n), 1);
 }
 
@@ -174,7 +182,9 @@ static V z_loss(B *b, const routers *r, V weights) {
 
 /* The routers must agree on the number of experts: the load is balanced over all layers together. */
 static moec_status *check_routers(const routers *r) {
-  if (!r->n) return moec_error(MOEC_INVALID_ARGUMENT, "--aux-loss, --z-loss: the model has no router (no MoE layer was found)");
+  if (!r->n)
+    return moec_error(MOEC_INVALID_ARGUMENT,
+                      "--aux-loss, --z-loss: the model has no router (no MoE layer was found)");
   for (size_t i = 1; i < r->n; i++)
     if (!moec_dim_eq(moec_ty(r->g, r->v[i].logits).dims[1], moec_ty(r->g, r->v[0].logits).dims[1]))
       return moec_error(MOEC_UNSUPPORTED, "--aux-loss: expected all MoE layers to have the same number of experts");

@@ -10,12 +10,18 @@ typedef struct subject {
   const char *family, *file; /* file NULL: the checkpoint, imported */
 } subject;
 
-static const subject subjects[] = {
-    {"mixtral", NULL}, {"qwen3_moe", NULL}, {"deepseek_v2", NULL}, {"deepseek_v3", NULL}, {"gpt_oss", NULL},
-        {"minimax_m3", NULL},
-    {"qwen3_5_moe", NULL}, {"mixtral", "model_train.onnx"}, {"qwen3_moe", "model_train.onnx"},
-        {"deepseek_v3", "model_train.onnx"},
-    {"gpt_oss", "model_train.onnx"}, {"minimax_m3", "model_train.onnx"}};
+static const subject subjects[] = {{"mixtral", NULL},
+                                   {"qwen3_moe", NULL},
+                                   {"deepseek_v2", NULL},
+                                   {"deepseek_v3", NULL},
+                                   {"gpt_oss", NULL},
+                                   {"minimax_m3", NULL},
+                                   {"qwen3_5_moe", NULL},
+                                   {"mixtral", "model_train.onnx"},
+                                   {"qwen3_moe", "model_train.onnx"},
+                                   {"deepseek_v3", "model_train.onnx"},
+                                   {"gpt_oss", "model_train.onnx"},
+                                   {"minimax_m3", "model_train.onnx"}};
 enum { N_SUBJECTS = sizeof subjects / sizeof *subjects, N_FAMILIES = 7 };
 
 static moec_module *import(const subject *s, const char *dir) {
@@ -131,9 +137,11 @@ static const moec_tensor *output(const moec_graph *g, const moec_tensor *out, co
 }
 
 /* The load balancing loss, and the gradients of the routers with it. */
-static void compare_aux(const subject *s, const moec_graph *g, const moec_tensor *out, const moec_safetensors *golden) {
+static void compare_aux(const subject *s, const moec_graph *g, const moec_tensor *out,
+                        const moec_safetensors *golden) {
   size_t compared = 0;
-  double aux = fabs(moec_load_f64(MOEC_F32, output(g, out, "aux_loss")->data, 0) - golden_number(golden, "aux.aux_loss"));
+  double aux =
+      fabs(moec_load_f64(MOEC_F32, output(g, out, "aux_loss")->data, 0) - golden_number(golden, "aux.aux_loss"));
   double loss = fabs(moec_load_f64(MOEC_F32, out[0].data, 0) - golden_number(golden, "aux.loss"));
   if (!(aux <= 1e-5 && loss <= 1e-5)) ck_abort_msg("%s: aux_loss off by %g, loss off by %g", s->family, aux, loss);
   for (size_t i = 0; i < moec_safetensors_count(golden); i++) {
@@ -160,9 +168,12 @@ static void check(const subject *s, moec_recompute mode, setting what) {
   moec_tensor *in = calloc(g->n_inputs, sizeof *in), *out = calloc(g->n_outputs, sizeof *out);
   golden_inputs(g, golden, what == MASKED ? "masked." : "", in);
   UNIT_OK(moec_interp_run(m, fn, in, g->n_inputs, out, g->n_outputs, NULL));
-  if (what == AUX) compare_aux(s, g, out, golden);
-  else if (what == PLAIN) compare(s, g, out, golden);
-  else ck_assert(fabs(moec_load_f64(MOEC_F32, out[0].data, 0) - golden_number(golden, "masked.loss")) <= 1e-5);
+  if (what == AUX)
+    compare_aux(s, g, out, golden);
+  else if (what == PLAIN)
+    compare(s, g, out, golden);
+  else
+    ck_assert(fabs(moec_load_f64(MOEC_F32, out[0].data, 0) - golden_number(golden, "masked.loss")) <= 1e-5);
   for (size_t i = 0; i < g->n_inputs; i++) moec_tensor_fini(&in[i]);
   for (size_t i = 0; i < g->n_outputs; i++) moec_tensor_fini(&out[i]);
   free(in);
@@ -172,18 +183,25 @@ static void check(const subject *s, moec_recompute mode, setting what) {
   unit_remove(dir);
 }
 
-START_TEST(gradients_with_everything_saved) { check(&subjects[_i], MOEC_RECOMPUTE_NONE, PLAIN); }
+START_TEST(gradients_with_everything_saved) {
+  check(&subjects[_i], MOEC_RECOMPUTE_NONE, PLAIN);
+}
 END_TEST
 
-START_TEST(gradients_with_blocks_recomputed) { check(&subjects[_i], MOEC_RECOMPUTE_BLOCK, PLAIN); }
+START_TEST(gradients_with_blocks_recomputed) {
+  check(&subjects[_i], MOEC_RECOMPUTE_BLOCK, PLAIN);
+}
 END_TEST
 
-START_TEST(losses_with_padding) { check(&subjects[_i], MOEC_RECOMPUTE_BLOCK, MASKED); } /* of checkpoints: they take a mask */
+START_TEST(losses_with_padding) {
+  check(&subjects[_i], MOEC_RECOMPUTE_BLOCK, MASKED);
+} /* of checkpoints: they take a mask */
 END_TEST
 
 START_TEST(router_losses) {
   const char *family = subjects[_i].family;
-  if (strncmp(family, "deepseek", 8) != 0) check(&subjects[_i], MOEC_RECOMPUTE_BLOCK, AUX); /* transformers has none there */
+  if (strncmp(family, "deepseek", 8) != 0)
+    check(&subjects[_i], MOEC_RECOMPUTE_BLOCK, AUX); /* transformers has none there */
 }
 END_TEST
 
