@@ -80,9 +80,8 @@ static void poison(moec_model *m, const moec_plan_step *s, const moec_rt_binding
   }
 }
 
-moec_status *moec_rt_run_step(moec_model *m, uint32_t i, const moec_rt_binding *b) {
+static moec_status *dispatch(moec_model *m, uint32_t i, const moec_rt_binding *b) {
   const moec_plan_step *s = &m->plan.steps[i];
-  if (m->poison) poison(m, s, b);
   if (s->op == MOEC_STEP_KERNEL) return run_kernel(m, s, b);
   moec_rt_call call;
   moec_rt_call_init(m, s, b, true, &call);
@@ -90,6 +89,14 @@ moec_status *moec_rt_run_step(moec_model *m, uint32_t i, const moec_rt_binding *
     return moec_rt_run_forced(&call, &m->forced[i]);
   }
   return moec_rt_op_get(s->op)->run(&call);
+}
+
+moec_status *moec_rt_run_step(moec_model *m, uint32_t i, const moec_rt_binding *b) {
+  if (m->poison) poison(m, &m->plan.steps[i], b);
+  moec_rt_pool_alone(m->pool, b->alone[i]);
+  moec_status *s = dispatch(m, i, b);
+  moec_rt_pool_alone(m->pool, false);
+  return s;
 }
 
 static uint64_t now(void) {

@@ -14,13 +14,15 @@
 static moec_status *allocate(moec_model *m, moec_rt_binding **out) {
   const moec_rt_plan *p = &m->plan;
   uint64_t words = (uint64_t)p->n_symbols + p->n_exprs + p->n_buffers;
-  uint8_t *block = moec_rt_alloc(&m->memory, sizeof **out + words * sizeof(int64_t), true);
+  uint64_t bytes = words * sizeof(int64_t) + p->n_steps * sizeof(bool);
+  uint8_t *block = moec_rt_alloc(&m->memory, sizeof **out + bytes, true);
   *out = (moec_rt_binding *)(void *)block;
-  if (!block) return moec_rt_no_memory("sizes", words * sizeof(int64_t));
+  if (!block) return moec_rt_no_memory("sizes", bytes);
   moec_rt_binding *b = *out;
   b->symbols = (int64_t *)(void *)(block + sizeof *b);
   b->values = b->symbols + p->n_symbols;
   b->offset = (uint64_t *)(b->values + p->n_exprs);
+  b->alone = (bool *)(b->offset + p->n_buffers);
   return NULL;
 }
 
@@ -113,14 +115,22 @@ static uint64_t operand_bytes(const moec_model *m, const moec_rt_binding *b,
   return total;
 }
 
+/* About 16 microseconds, what it can take until another thread begins. */
+static bool is_little(uint64_t flops, uint64_t bytes) {
+  enum { FLOPS_A_US = 16000, BYTES_A_US = 8000, LITTLE_US = 16 };
+  return flops / FLOPS_A_US + bytes / BYTES_A_US < LITTLE_US;
+}
+
 static void count(const moec_model *m, const moec_rt_binding *b, moec_schedule schedule,
                   moec_rt_placement *out) {
   const moec_rt_plan *p = &m->plan;
   for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
     const moec_plan_step *s = &p->steps[i];
     uint64_t flops = b->values[s->flops] > 0 ? (uint64_t)b->values[s->flops] : 0;
+    uint64_t bytes = operand_bytes(m, b, s);
+    b->alone[i] = is_little(flops, bytes);
     out->classes[s->op].steps++;
-    out->classes[s->op].bytes += operand_bytes(m, b, s);
+    out->classes[s->op].bytes += bytes;
     out->classes[s->op].flops += flops;
     out->flops += flops;
     if (s->op == MOEC_STEP_MOE_PLAN) out->regions++;

@@ -29,6 +29,7 @@ typedef struct moec_rt_binding {
   int64_t *symbols; /* [n_symbols] */
   int64_t *values;  /* [n_exprs] */
   uint64_t *offset; /* [n_buffers]: in the arena of its kind */
+  bool *alone;      /* [n_steps]: so little work that calling other threads costs more */
   moec_rt_placement of[MOEC_SCHEDULE_COUNT];
 } moec_rt_binding;
 

@@ -19,13 +19,15 @@ typedef struct worker {
   int index;
   pthread_mutex_t lock; /* for sleeping only */
   pthread_cond_t wake;
-  _Atomic uint32_t posted; /* jobs given to this worker so far */
+  _Atomic uint32_t posted; /* jobs offered to this worker so far */
+  _Atomic bool offer;      /* of the job at hand, until the worker takes it or the caller takes it back */
 } worker;
 
 struct moec_rt_pool {
   moec_rt_memory *mem;
   int threads, started; /* threads counts the caller */
   int spins;
+  bool alone; /* the caller works by itself */
   worker *workers; /* threads - 1 */
   /* the job at hand */
   moec_rt_range_fn fn;
@@ -71,6 +73,7 @@ static void *worker_main(void *arg) {
   for (uint32_t seen = 0;; seen++) {
     wait_for_job(w, seen);
     if (atomic_load(&p->stop)) return NULL;
+    if (!atomic_exchange(&w->offer, false)) continue; /* it came too late */
     take_chunks(p, w->index);
     if (atomic_fetch_sub(&p->busy, 1) == 1) {
       pthread_mutex_lock(&p->lock);
@@ -99,9 +102,17 @@ void moec_rt_parallel_for(moec_rt_pool *p, int64_t range, int64_t grain, moec_rt
   p->chunk = chunk;
   atomic_store_explicit(&p->next, 0, memory_order_relaxed);
   int helpers = chunks < p->threads ? (int)chunks - 1 : p->threads - 1;
+  if (p->alone) helpers = 0;
   atomic_store(&p->busy, helpers);
-  for (int i = 0; i < helpers; i++) post(&p->workers[i]);
+  for (int i = 0; i < helpers; i++) {
+    atomic_store(&p->workers[i].offer, true);
+    post(&p->workers[i]);
+  }
   take_chunks(p, 0);
+  /* Nothing is left: a worker that the system has not run yet is not waited for. */
+  for (int i = 0; i < helpers; i++) {
+    if (atomic_exchange(&p->workers[i].offer, false)) atomic_fetch_sub(&p->busy, 1);
+  }
   for (int i = 0; i < p->spins && atomic_load(&p->busy); i++) relax();
   if (!atomic_load(&p->busy)) return;
   pthread_mutex_lock(&p->lock);
@@ -191,5 +202,7 @@ void moec_rt_pool_destroy(moec_rt_pool *p) {
   moec_rt_free(p->mem, p->workers);
   moec_rt_free(p->mem, p);
 }
+
+void moec_rt_pool_alone(moec_rt_pool *p, bool alone) { p->alone = alone; }
 
 int moec_rt_pool_threads(const moec_rt_pool *p) { return p->threads; }

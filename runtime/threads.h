@@ -6,6 +6,7 @@
 #ifndef MOEC_RUNTIME_THREADS_H
 #define MOEC_RUNTIME_THREADS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "runtime/memory.h"
@@ -21,6 +22,8 @@ moec_status *moec_rt_pool_create(moec_rt_memory *mem, int threads,
                                  moec_rt_pool **out) MOEC_MUST_USE;
 void moec_rt_pool_destroy(moec_rt_pool *pool); /* NULL is fine */
 int moec_rt_pool_threads(const moec_rt_pool *pool);
+/* Whether work that follows is too little to call other threads for: chunks stay what they are. */
+void moec_rt_pool_alone(moec_rt_pool *pool, bool alone);
 
 /* Calls |fn| on chunks that cover [0, range) once; each but the last has at least |grain|. */
 void moec_rt_parallel_for(moec_rt_pool *pool, int64_t range, int64_t grain, moec_rt_range_fn fn,

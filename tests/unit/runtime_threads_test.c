@@ -40,6 +40,24 @@ START_TEST(test_everything_is_visited_once) {
 }
 END_TEST
 
+/* Alone, the same chunks are the caller's; afterwards the others help again. Many jobs one after another: some are
+ * over before a worker has begun. */
+START_TEST(test_alone_and_late_workers) {
+  moec_rt_memory mem = {0};
+  moec_rt_pool *pool;
+  UNIT_OK(moec_rt_pool_create(&mem, 4, &pool));
+  for (int i = 0; i < 4000; i++) {
+    bool alone = i % 5 == 0;
+    count c = {.threads = alone ? 1 : 4, .grain = 3, .range = 2 + i % 40};
+    moec_rt_pool_alone(pool, alone);
+    moec_rt_parallel_for(pool, c.range, c.grain, visit, &c);
+    for (int64_t k = 0; k < c.range; k++) UNIT_TRUE(atomic_load(&c.seen[k]) == 1);
+  }
+  moec_rt_pool_destroy(pool);
+  ck_assert_uint_eq(mem.live, 0);
+}
+END_TEST
+
 START_TEST(test_how_many_threads) {
   moec_rt_memory mem = {0};
   moec_rt_pool *pool;
@@ -65,4 +83,5 @@ START_TEST(test_how_many_threads) {
 }
 END_TEST
 
-UNIT_MAIN("threads", test_everything_is_visited_once, test_how_many_threads)
+UNIT_MAIN("threads", test_everything_is_visited_once, test_alone_and_late_workers,
+          test_how_many_threads)
