@@ -80,18 +80,19 @@ START_TEST(test_grad) {
   expect("grad --input x=x.npy --input labels=other.npy -o out --outputs", 0, "");
   train_want r = train_reference(N, train_w, train_v, io.x, io.other, NULL);
   UNIT_OK(moec_safetensors_open(unit_path(path, files.dir, "out"), &st));
-  ck_assert_uint_eq(moec_safetensors_count(st), 6);
+  ck_assert_uint_eq(moec_safetensors_count(st), 7);
   check(st, "loss", 0, &r.loss, 1);
   check(st, "output.y", 1, r.y, N);
   check(st, "grad.x", 1, r.dx, N);
   check(st, "grad.w", 1, r.w, 4);
   check(st, "grad.t", 1, r.w, 4);
   check(st, "grad.v", 2, r.v, 4);
+  check(st, "grad.c", 1, (double[4]){0}, 4); /* no gradient reaches it */
   moec_safetensors_close(st);
   expect("grad --input x=x.npy --input grad.y=other.npy -o out", 0, "");
   r = train_reference(N, train_w, train_v, io.x, NULL, io.other);
   UNIT_OK(moec_safetensors_open(path, &st));
-  ck_assert_uint_eq(moec_safetensors_count(st), 4);
+  ck_assert_uint_eq(moec_safetensors_count(st), 5);
   check(st, "grad.v", 2, r.v, 4);
   check(st, "grad.x", 1, r.dx, N);
   moec_safetensors_close(st);
