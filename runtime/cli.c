@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,14 @@ static moec_status *parse_int(const char *name, const char *text, int min, int *
   return NULL;
 }
 
+static moec_status *parse_real(const char *name, const char *text, int min, double *out) {
+  char *end;
+  *out = strtod(text, &end);
+  if (end == text || *end || !isfinite(*out) || *out < min)
+    return wrong("%s: expected a number of at least %d, got '%s'", name, min, text);
+  return NULL;
+}
+
 static moec_status *add_item(moec_rt_list *l, const char *item) {
   const char **items = realloc(l->items, (l->n + 1) * sizeof *items);
   if (!items) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for the command line");
@@ -41,6 +50,7 @@ static moec_status *set_flag(const moec_rt_flag *f, const char *value) {
   switch (f->kind) {
     case MOEC_RT_SWITCH: *(bool *)f->to = true; return NULL;
     case MOEC_RT_INT: return parse_int(f->name, value, f->min, f->to);
+    case MOEC_RT_REAL: return parse_real(f->name, value, f->min, f->to);
     case MOEC_RT_LIST: return add_item(f->to, value);
     case MOEC_RT_TEXT: break;
   }
@@ -151,19 +161,6 @@ moec_tensor moec_rt_as_tensor(const moec_view *v) {
 
 /* ---- subcommands ------------------------------------------------------------------------- */
 
-/* A model compiled with --train is trained through include/moec.h only. */
-static moec_status *train(int argc, char **argv) {
-  (void)argc;
-  (void)argv;
-  moec_model *m;
-  MOEC_TRY(moec_rt_open_self(&(moec_options){.trust_weights = 1}, &m));
-  moec_status *s = moec_has_program(m, MOEC_TRAIN)
-                       ? moec_error(MOEC_UNSUPPORTED, "train: this version has no such command")
-                       : moec_loss_and_gradients(m, 0, NULL); /* says what is missing */
-  moec_close(m);
-  return s;
-}
-
 static const char usage[] =
     "usage:\n"
     "  run    --input NAME=FILE.npy ... [--output NAME=FILE.npy ...] [--routes-out "
@@ -173,6 +170,9 @@ static const char usage[] =
     "  info   [--dim NAME=N ...]\n"
     "of models compiled with --train:\n"
     "  grad   --input NAME=FILE.npy ... -o OUT.safetensors [--routes FILE.safetensors] [--outputs]\n"
+    "  train  --data FILE --steps N [--batch N] [--seq N] [--accumulate N] [--optimizer adamw|sgd]\n"
+    "         [--lr X] [--weight-decay X] [--beta1 X] [--beta2 X] [--eps X] [--warmup N] [--clip X]\n"
+    "         [--seed N] [--save DIR [--resume] [--save-every N]] [--log-every N]\n"
     "everywhere: --weights DIR  --threads N  --trust-weights\n";
 
 static const struct {
@@ -180,7 +180,7 @@ static const struct {
   moec_status *(*run)(int argc, char **argv);
 } commands[] = {
     {"run", moec_rt_cli_run}, {"bench", moec_rt_cli_bench}, {"info", moec_rt_cli_info},
-    {"grad", moec_rt_cli_grad}, {"train", train},
+    {"grad", moec_rt_cli_grad}, {"train", moec_rt_cli_train},
 };
 
 static moec_status *dispatch(int argc, char **argv) {

@@ -17,6 +17,7 @@ int moec_rt_cli_main(int argc, char **argv);
 typedef enum moec_rt_flag_kind {
   MOEC_RT_TEXT,
   MOEC_RT_INT,
+  MOEC_RT_REAL,
   MOEC_RT_SWITCH,
   MOEC_RT_LIST
 } moec_rt_flag_kind;
@@ -26,12 +27,12 @@ typedef struct moec_rt_list {
   size_t n;
 } moec_rt_list;
 
-/* One flag: --name VALUE or --name=VALUE. |to|: const char **, int *, bool * or moec_rt_list *. */
+/* One flag: --name VALUE or --name=VALUE. |to|: const char **, int *, double *, bool * or moec_rt_list *. */
 typedef struct moec_rt_flag {
   const char *name; /* with its dashes */
   moec_rt_flag_kind kind;
   void *to;
-  int min; /* least value of an INT */
+  int min; /* least value of an INT or REAL */
 } moec_rt_flag;
 
 moec_status *moec_rt_flags_parse(const moec_rt_flag *flags, size_t n, int argc,
@@ -51,6 +52,7 @@ moec_tensor moec_rt_as_tensor(const moec_view *v);
 
 moec_status *moec_rt_cli_run(int argc, char **argv) MOEC_MUST_USE;
 moec_status *moec_rt_cli_grad(int argc, char **argv) MOEC_MUST_USE;
+moec_status *moec_rt_cli_train(int argc, char **argv) MOEC_MUST_USE;
 moec_status *moec_rt_cli_bench(int argc, char **argv) MOEC_MUST_USE;
 moec_status *moec_rt_cli_info(int argc, char **argv) MOEC_MUST_USE;
 

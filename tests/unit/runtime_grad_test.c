@@ -110,7 +110,7 @@ START_TEST(test_wrong_usage) {
   expect("run --input x=x.npy --input labels=other.npy", 2, "this command does not read it");
   expect("run --input x=x.npy --output loss=l.npy", 2, "forward has no such output");
   expect("run --input x=x.npy", 0, "y f32[24] min");
-  expect("train", 2, "this version has no such command");
+  expect("train", 2, "train gives only input_ids and labels");
 }
 END_TEST
 
