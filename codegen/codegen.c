@@ -134,7 +134,7 @@ static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec
     s = moec_write_file(dump, moec_buf_str(&source), source.size, 0644);
   }
   if (!s && o->report) s = report_text(m, &set, t->arena, o->report, &x->report);
-  if (!s) s = moec_plan_build(t, m, &set);
+  if (!s) s = moec_plan_build(t, m, &set, o->combine);
   if (!s && t->n_kernels) s = moec_cc_shared(moec_buf_str(&source), &x->kernels);
   if (!s) {
     moec_plan_header head = {.model = moec_plan_sym(t, m->name), .options = moec_plan_str(t, o->options_text)};

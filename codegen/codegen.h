@@ -5,11 +5,15 @@
 #include "codegen/report.h"
 #include "ir/ir.h"
 
+/* How the weighted rows of experts are summed by token: codegen/plan_combine.c. */
+typedef enum moec_combine { MOEC_COMBINE_FUSED, MOEC_COMBINE_SUM, MOEC_COMBINE_BMM } moec_combine;
+
 typedef struct moec_codegen_options {
   const void *stub;         /* bytes of the runtime stub */
   size_t stub_size;
   const moec_report_input *report; /* the partition report kept in the file is made from it */
   const char *options_text; /* for `info`: the options that change the result */
+  moec_combine combine;
   const char *dump_dir;     /* also write the emitted sources there; NULL: not */
 } moec_codegen_options;
 

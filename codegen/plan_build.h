@@ -2,6 +2,7 @@
 #ifndef MOEC_CODEGEN_PLAN_BUILD_H
 #define MOEC_CODEGEN_PLAN_BUILD_H
 
+#include "codegen/codegen.h"
 #include "codegen/kernel.h"
 #include "codegen/plan_tables.h"
 
@@ -14,7 +15,8 @@ typedef struct moec_kernel_set {
 
 /* Fills |t| from |m|, in which every function went through the fuse pass. Errors name nodes that
  * have no runtime step. */
-moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_kernel_set *kernels) MOEC_MUST_USE;
+moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_kernel_set *kernels,
+                             moec_combine combine) MOEC_MUST_USE;
 
 /* codegen/plan_steps.c: the library step of a node: step op and integer attributes. */
 moec_status *moec_plan_library_step(moec_plan_tables *t, const moec_graph *g, moec_node n,

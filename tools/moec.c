@@ -22,6 +22,7 @@ static const char usage[] =
     "            DIR: config.json and *.safetensors of a Hugging Face checkpoint; --init: random weights, or a file of "
     "holes\n"
     "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu] [--precision f32]\n"
+    "            [--combine-impl fused_weighted_sum|weighted_sum|legacy_bmm]\n"
     "            [--dim NAME=N ...] [--dump-dir DIR] [--remarks]\n"
     "            [--train [--loss next-token|OUTPUT] [--aux-loss C] [--z-loss C]\n"
     "             [--recompute none|block] [--skip-recompute-combine auto|on|off]\n"
@@ -35,7 +36,7 @@ typedef struct arguments {
   const char *input, *output, *weights, *target, *precision, *format, *dump_dir, *init;
   const char *list[MAX_LIST]; /* of --dim or --set */
   int n_list;
-  const char *loss, *aux_loss, *z_loss, *recompute, *skip;
+  const char *loss, *aux_loss, *z_loss, *recompute, *skip, *combine;
   const char *rules[MAX_LIST]; /* "+GLOB" of --train-params, "-GLOB" of --freeze, in order */
   int n_rules;
   char rule_text[MAX_LIST][256];
@@ -64,6 +65,7 @@ static const flag flags[] = {
     {"--dim", LIST, 0, "compile inspect", false},
     {"--dump-dir", TEXT, offsetof(arguments, dump_dir), "compile inspect", false},
     {"--remarks", SWITCH, offsetof(arguments, remarks), "compile", false},
+    {"--combine-impl", TEXT, offsetof(arguments, combine), "compile", false},
     {"--train", SWITCH, offsetof(arguments, train), "compile", false},
     {"--loss", TEXT, offsetof(arguments, loss), "compile", true},
     {"--aux-loss", TEXT, offsetof(arguments, aux_loss), "compile", true},
@@ -270,13 +272,32 @@ static moec_status *front(const arguments *a, const moec_compile_options *o, moe
   return moec_run_passes(*out, cx);
 }
 
+/* The options that change what the executable computes, as `info` shows them. */
+static void describe_options(const arguments *a, moec_buf *b) {
+  const struct { const char *flag, *value; } shown[] = {
+      {"--loss", a->loss}, {"--aux-loss", a->aux_loss}, {"--z-loss", a->z_loss}, {"--recompute", a->recompute},
+      {"--skip-recompute-combine", a->skip}, {"--combine-impl", a->combine}};
+  moec_buf_puts(b, a->train ? "--target cpu --train" : "--target cpu");
+  for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+    if (shown[i].value) moec_buf_printf(b, " %s %s", shown[i].flag, shown[i].value);
+  for (int i = 0; i < a->n_rules; i++)
+    moec_buf_printf(b, " %s %s", a->rules[i][0] == '+' ? "--train-params" : "--freeze", a->rules[i] + 1);
+}
+
 static moec_status *compile_module(const arguments *a, moec_module *m, const moec_pass_ctx *cx) {
+  static const char *const combine[] = {"fused_weighted_sum", "weighted_sum", "legacy_bmm"};
+  int choice;
+  moec_buf options = {0};
+  MOEC_TRY(parse_choice("--combine-impl", a->combine, 3, combine, 0, &choice));
   moec_report_input report = {.remarks = cx->remarks.lines, .n_remarks = cx->remarks.n};
   moec_codegen_options o = {.stub = moec_stub_begin, .stub_size = (size_t)(moec_stub_end - moec_stub_begin)};
   o.report = &report;
-  o.options_text = "--target cpu";
+  describe_options(a, &options);
+  o.options_text = moec_buf_str(&options);
+  o.combine = (moec_combine)choice;
   o.dump_dir = a->dump_dir;
   moec_status *s = moec_codegen(m, &o, a->output);
+  moec_buf_fini(&options);
   for (size_t i = 0; !s && a->remarks && i < cx->remarks.n; i++)
     fprintf(stderr, "moec: remark: %s\n", cx->remarks.lines[i]);
   return s;
