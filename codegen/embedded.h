@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "base/buf.h"
+
 typedef struct moec_embedded_file {
   const char *name;  /* "grouped_gemm.cu": without the folder */
   const char *begin; /* the text; a NUL follows it */
@@ -15,5 +17,7 @@ extern const moec_embedded_file moec_embedded_files[] __attribute__((visibility(
 
 /* NULL when there is no such file. */
 const moec_embedded_file *moec_embedded_find(const char *name);
+/* Writes the file; a line of it that includes another one of the folder is replaced by that one. */
+void moec_embedded_write(moec_buf *b, const char *name);
 
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "codegen/embedded.h"
-#include "codegen/emit_c.h"
+#include "codegen/emit_print.h"
 #include "codegen/kernel_attention.h"
 
 static const struct {
@@ -19,13 +19,17 @@ static const struct {
     [MOEC_KOPERAND_DY] = {"dy", "int64_t b, int64_t h, int64_t i"},
 };
 
-static void operand_function(moec_buf *b, const moec_kernel *k, const char *symbol,
-                             moec_koperand o) {
+static void operand_function(moec_buf *b, moec_arena *a, const moec_kernel *k, const char *symbol, moec_koperand o,
+                             const moec_emit_attention_text *text) {
   moec_buf name = {0}, head = {0};
+  moec_emit e;
   moec_buf_printf(&name, "%s_%s", symbol, operand_texts[o].name);
-  moec_buf_printf(&head, "static void %s(const moec_kernel_args *a, %s, float *restrict out)",
-                  moec_buf_str(&name), operand_texts[o].params);
-  moec_emit_function(b, k, moec_buf_str(&name), moec_buf_str(&head));
+  moec_buf_printf(&head, "%s %s(const moec_kernel_args *a, %s, float *%s out)", text->operand, moec_buf_str(&name),
+                  operand_texts[o].params, text->target->restricted);
+  moec_emit_init(&e, k, moec_buf_str(&name), b);
+  e.target = text->target;
+  if (text->lanes) e.lanes = text->lanes(a, k);
+  moec_emit_function(&e, moec_buf_str(&head));
   moec_buf_fini(&name);
   moec_buf_fini(&head);
 }
@@ -80,19 +84,20 @@ static void define_results(moec_buf *b, const moec_kattention *t) {
   else moec_buf_puts(b, "(x)\n");
 }
 
-void moec_emit_attention(moec_buf *b, const moec_kernel *k, const char *symbol) {
+void moec_emit_attention(moec_buf *b, moec_arena *a, const moec_kernel *k, const char *symbol,
+                         const moec_emit_attention_text *text) {
   const moec_kattention *t = k->attention;
-  const moec_embedded_file *text = moec_embedded_find(t->grad ? "attention_grad.c" : "attention.c");
+  const moec_embedded_file *file = moec_embedded_find(t->grad ? text->gradient : text->forward);
   moec_emit e;
   for (int o = 0; o < MOEC_KOPERAND_COUNT; o++)
-    if (t->operands[o]) operand_function(b, t->operands[o], symbol, (moec_koperand)o);
+    if (t->operands[o]) operand_function(b, a, t->operands[o], symbol, (moec_koperand)o, text);
   moec_emit_init(&e, k, symbol, b);
   e.direct = true;
   moec_buf_printf(b, "#define NAME(x) %s_##x\n#define KERNEL %s\n", symbol, symbol);
   define_sizes(&e, t);
   define_scores(b, t);
   define_results(b, t);
-  if (text) moec_buf_write(b, text->begin, text->size);
+  if (file) moec_buf_write(b, file->begin, file->size);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     moec_buf_printf(b, "#undef %s\n", names[i]);
   moec_emit_fini(&e);

@@ -1,9 +1,9 @@
-/* Expressions as C text. */
+/* Expressions as text that is C and CUDA. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/emit_c.h"
+#include "codegen/emit_print.h"
 #include "codegen/kernel_attention.h"
 
 /* ---- literals ------------------------------------------------------------------------------- */
