@@ -325,7 +325,7 @@ static void read_fn(parser *p, moec_graph *g) {
 /* Registers every function by name, so that calls may come before definitions. */
 static void collect_functions(parser *p) {
   moec_lexer *l = &p->lex;
-  for (const char *at = l->text; at && !l->error; at = strchr(at, '\n')) {
+  for (const char *at = l->text; at && !l->error; at = memchr(at, '\n', (size_t)(l->end - at))) {
     if (*at == '\n') at++;
     if (strncmp(at, "fn @\"", 5) != 0) continue;
     moec_lexer ahead = *l;

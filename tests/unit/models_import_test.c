@@ -188,6 +188,39 @@ START_TEST(a_model_beside_no_weights_says_how_to_compile_it) {
 }
 END_TEST
 
+/* transformers' named_parameters() has a tied head once, as the embedding. */
+START_TEST(a_tied_head_is_the_embedding) {
+  static const char *const sets[] = {"tie_word_embeddings=true"};
+  char *dir = unit_folder(), path[256];
+  moec_module *m = NULL;
+  moec_buf remarks = {0};
+  int embeddings = 0;
+  const moec_import_options o = {0};
+  UNIT_OK(import("mixtral", dir, 1, sets, &remarks));
+  UNIT_OK(moec_import_onnx(unit_path(path, dir, "m.onnx"), &o, &m));
+  for (uint32_t i = 1; i <= moec_param_count(m); i++) {
+    const char *name = moec_sym_str(m, moec_param_get(m, (moec_param){i})->name);
+    ck_assert_str_ne(name, "lm_head.weight");
+    embeddings += strcmp(name, "model.embed_tokens.weight") == 0;
+  }
+  ck_assert_int_eq(embeddings, 1);
+  moec_module_destroy(m);
+  moec_buf_fini(&remarks);
+  unit_remove(dir);
+}
+END_TEST
+
+START_TEST(a_switch_that_transformers_does_not_read_is_said) {
+  static const char *const sets[] = {"norm_topk_prob=true"};
+  char *dir = unit_folder();
+  moec_buf remarks = {0};
+  UNIT_OK(import("deepseek_v2", dir, 1, sets, &remarks));
+  ck_assert_ptr_nonnull(strstr(moec_buf_str(&remarks), "norm_topk_prob is not read by transformers' deepseek_v2"));
+  moec_buf_fini(&remarks);
+  unit_remove(dir);
+}
+END_TEST
+
 START_TEST(windows_as_transformers_reads_them) {
   static const char *const sets[] = {"use_sliding_window=true", "sliding_window=2", "max_window_layers=1"};
   char *dir = unit_folder();
@@ -266,6 +299,8 @@ int main(void) {
   tcase_add_test(tcase, what_is_left_out_is_said);
   tcase_add_test(tcase, a_model_beside_no_weights_says_how_to_compile_it);
   tcase_add_test(tcase, windows_as_transformers_reads_them);
+  tcase_add_test(tcase, a_tied_head_is_the_embedding);
+  tcase_add_test(tcase, a_switch_that_transformers_does_not_read_is_said);
   tcase_add_test(tcase, longer_sequences_than_the_delta_rule_has_fail);
   tcase_add_test(tcase, layers_a_config_leaves_out_are_unused_tensors);
   tcase_add_test(tcase, a_missing_or_misshapen_tensor_is_named);
