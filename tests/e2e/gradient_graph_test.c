@@ -4,7 +4,7 @@
 #include "ir/interp.h"
 #include "models/models.h"
 #include "passes/pass.h"
-#include "tests/support/run.h"
+#include "tests/support/gradients.h"
 
 typedef struct subject {
   const char *family, *file; /* file NULL: the checkpoint, imported */
@@ -69,31 +69,6 @@ static void golden_inputs(const moec_graph *g, const moec_safetensors *golden, c
     for (int64_t k = 0; k < moec_tensor_numel(ids); k++)
       ((int64_t *)in[i].data)[k] = e ? moec_load_i64(e->tensor.dtype, e->tensor.data, (size_t)k) : 1;
   }
-}
-
-/* "grad.m.model.x" is the parameter "model.x" of transformers. */
-static const moec_st_entry *golden_gradient(const moec_safetensors *golden, const char *output) {
-  char name[256];
-  const moec_st_entry *e = moec_safetensors_find(golden, output);
-  if (e || strncmp(output, "grad.m.", 7) != 0) return e;
-  snprintf(name, sizeof name, "grad.%s", output + 7);
-  return moec_safetensors_find(golden, name);
-}
-
-static double norm(const moec_tensor *t) {
-  double sum = 0;
-  for (size_t i = 0; i < (size_t)moec_tensor_numel(t); i++) {
-    double x = moec_load_f64(t->dtype, t->data, i);
-    sum += x * x;
-  }
-  return sqrt(sum);
-}
-
-/* Relative L2; absolute where golden is about zero. */
-static double gradient_error(const char *name, const moec_tensor *got, const moec_tensor *want) {
-  if (got->rank != want->rank || memcmp(got->dims, want->dims, got->rank * sizeof *got->dims) != 0)
-    ck_abort_msg("%s: expected the shape of the parameter", name);
-  return norm(want) < 1e-7 ? norm(got) : relative_l2(got, want);
 }
 
 static void compare(const subject *s, const moec_graph *g, const moec_tensor *out, const moec_safetensors *golden) {
