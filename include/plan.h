@@ -164,8 +164,8 @@ typedef struct moec_plan_kernel {
   STEP(CONV, "conv")                       /* x, w -> y; ints: d, strides[d], pads[2d], dilations[d], groups */ \
   STEP(CUMSUM, "cumsum")                   /* x -> y; ints: axis, reverse, exclusive                       */ \
   STEP(TOPK, "topk")                       /* x -> values?, indices?; ints: axis, largest                  */ \
-  STEP(SCATTER_ELEMENTS, "scatter_elements") /* x, i, u -> y; ints: axis, reduction                        */ \
-  STEP(SCATTER_ND, "scatter_nd")           /* x, i, u -> y; ints: reduction                                */ \
+  STEP(SCATTER_ELEMENTS, "scatter_elements") /* x?, i, u -> y; ints: axis, reduction; no x: zeros          */ \
+  STEP(SCATTER_ND, "scatter_nd")           /* x?, i, u -> y; ints: reduction; no x: zeros                  */ \
   STEP(RANDOM, "random")                   /* -> y; ints: kind, seed                                       */ \
   STEP(MOE_SELECT, "moe.select")           /* s -> i                                                       */ \
   STEP(MOE_PLAN, "moe.plan")               /* i -> perm, inv, offsets                                      */ \

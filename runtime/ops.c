@@ -98,8 +98,8 @@ MOEC_PLAN_STEPS(TEXT)
   OP(CONV,             2, 2, 0,       1, 1, 0,  2, MANY, ints_conv)           \
   OP(CUMSUM,           1, 1, 0,       1, 1, 0,  3, 3,    ints_cumsum)         \
   OP(TOPK,             1, 1, 0,       2, 2, 3u, 2, 2,    ints_topk)           \
-  OP(SCATTER_ELEMENTS, 3, 3, 0,       1, 1, 0,  2, 2,    ints_scatter)        \
-  OP(SCATTER_ND,       3, 3, 0,       1, 1, 0,  1, 1,    ints_scatter)        \
+  OP(SCATTER_ELEMENTS, 3, 3, 1u << 0, 1, 1, 0,  2, 2,    ints_scatter)        \
+  OP(SCATTER_ND,       3, 3, 1u << 0, 1, 1, 0,  1, 1,    ints_scatter)        \
   OP(RANDOM,           0, 0, 0,       1, 1, 0,  2, 2,    ints_random)         \
   OP(MOE_SELECT,       1, 1, 0,       1, 1, 0,  0, 0,    NULL)                \
   OP(MOE_PLAN,         1, 1, 0,       3, 3, 0,  0, 0,    NULL)                \

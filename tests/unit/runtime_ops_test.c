@@ -232,6 +232,36 @@ START_TEST(test_scatter_nd) {
 }
 END_TEST
 
+/* Rows of gradients added up at their tokens, from zeros: some tokens often, most never. */
+START_TEST(test_scatter_from_zeros) {
+  enum { V = 50, T = 300, H = 200 };
+  static float u[T * H], sum[V * H];
+  static double want[V * H];
+  static int64_t index[T];
+  for (int t = 0; t < T; t++) {
+    index[t] = t % 7 ? t * t % V : 3;
+    for (int h = 0; h < H; h++) {
+      u[t * H + h] = (float)((t * 31 + h * 17) % 101) / 7.0f;
+      sum[index[t] * H + h] += u[t * H + h];
+    }
+  }
+  for (int i = 0; i < V * H; i++) want[i] = (double)sum[i];
+  TENSOR(tu, MOEC_F32, 2, {T, H});
+  TENSOR(ti, MOEC_I64, 2, {T, 1});
+  tu.data = u, ti.data = index;
+  one_step s = {.op = MOEC_STEP_SCATTER_ND,
+                .n_in = 3,
+                .n_out = 1,
+                .n_ints = 1,
+                .in = {NULL, &ti, &tu},
+                .ints = {1},
+                .out = {step_tensor(MOEC_F32, 2, (int64_t[]){V, H})}};
+  step_run_all(&s);
+  expect(&s.out[0], want); /* the same bits: the order of the rows */
+  step_fini(&s);
+}
+END_TEST
+
 /* ---- conv -------------------------------------------------------------------------------- */
 
 typedef struct conv_case {
@@ -311,4 +341,5 @@ END_TEST
 
 UNIT_MAIN("ops", test_topk_ties_and_nan, test_topk_sorts_lines_of_any_axis,
           test_topk_of_unsigned_and_bounds, test_cumsum, test_copy,
-          test_random_is_the_same_every_time, test_scatter_elements, test_scatter_nd, test_conv)
+          test_random_is_the_same_every_time, test_scatter_elements, test_scatter_nd,
+          test_scatter_from_zeros, test_conv)
