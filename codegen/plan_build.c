@@ -81,7 +81,7 @@ static slot const_slot(flattener *c, const moec_const *data) {
 
 static moec_status *operand(const frame *f, moec_node n, moec_value v, slot *out) {
   *out = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
-  if (!v.i) return NULL;
+  if (!v.i || (f->slots[v.i].tensor == MOEC_NONE && moec_is_zeros(f->g, v))) return NULL; /* a scatter starts from them */
   *out = f->slots[v.i];
   if (out->tensor == MOEC_NONE)
     return MOEC_BUG("%s \"%s\": operand %%%u was never materialized", moec_op_get(moec_op_of(f->g, n))->text,
@@ -276,6 +276,7 @@ static moec_status *do_node(flattener *c, frame *f, moec_node n) {
     case MOEC_OP_CONST:
       f->slots[moec_out(f->g, n, 0).i] = const_slot(c, MOEC_ATTRS(f->g, n, CONST)->data);
       return NULL;
+    case MOEC_OP_BROADCAST: return NULL; /* zeros, which no step makes */
     case MOEC_OP_RESHAPE: return do_reshape(c, f, n);
     case MOEC_OP_CALL: return do_call(c, f, n);
     case MOEC_OP_FUSED: return do_fused(c, f, n);

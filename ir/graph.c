@@ -31,6 +31,16 @@ void moec_add_output(moec_graph *g, const char *name, moec_value v) {
 
 moec_op moec_def_op(const moec_graph *g, moec_value v) { return g->nodes[g->values[v.i].def.i].op; }
 
+bool moec_is_zeros(const moec_graph *g, moec_value v) {
+  if (moec_def_op(g, v) != MOEC_OP_BROADCAST) return false;
+  moec_value x = moec_in(g, moec_def(g, v), 0);
+  if (moec_def_op(g, x) != MOEC_OP_CONST) return false;
+  const moec_const *c = MOEC_ATTRS(g, moec_def(g, x), CONST)->data;
+  for (size_t i = 0; i < c->size; i++)
+    if (((const char *)c->bytes)[i]) return false;
+  return true;
+}
+
 moec_type_info moec_ty(const moec_graph *g, moec_value v) { return moec_type_get(g->m, g->values[v.i].type); }
 
 static moec_status *check_arity(const moec_graph *g, const moec_op_info *info, uint32_t n_in, uint32_t n_out) {

@@ -277,6 +277,7 @@ static inline moec_value moec_out(const moec_graph *g, moec_node n, uint32_t i) 
 static inline moec_op moec_op_of(const moec_graph *g, moec_node n) { return moec_node_get(g, n)->op; }
 /* The op that defines |v|; NONE for function inputs and absent values. */
 moec_op moec_def_op(const moec_graph *g, moec_value v);
+bool moec_is_zeros(const moec_graph *g, moec_value v); /* a broadcast of the constant 0 */
 static inline moec_node moec_def(const moec_graph *g, moec_value v) { return g->values[v.i].def; }
 moec_type_info moec_ty(const moec_graph *g, moec_value v); /* zeroed for an absent value */
 /* The attributes of node |n| as const moec_attrs_NAME *. */

@@ -79,6 +79,8 @@ typedef struct moec_fuse_plan {
 } moec_fuse_plan;
 
 bool moec_fuse_is_library(moec_op op);
+/* Operand |i| of library node |n| that is known without lying in memory: the zeros a scatter adds to. */
+bool moec_fuse_is_implied(const moec_graph *g, moec_node n, uint32_t i);
 bool moec_fuse_is_attention(moec_op op); /* or its gradient: a kernel of its own */
 /* Goes into kernels: what is neither a library node nor a parameter nor a large constant. */
 bool moec_fuse_is_fusable(const moec_graph *g, moec_node n);

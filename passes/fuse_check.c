@@ -1,10 +1,23 @@
 /* After fuse, a function is a list of calls: this says so, or names the node that is none. */
 #include "passes/fuse.h"
 
+/* All readers of |v| take it as implied, or as what implied zeros are made of. */
+static bool is_implied(const moec_graph *g, moec_value v) {
+  for (uint32_t n = 1; n < g->n_nodes; n++)
+    for (uint32_t i = 0; i < g->nodes[n].n_in; i++) {
+      moec_node id = {n};
+      if (moec_in(g, id, i).i != v.i || moec_fuse_is_implied(g, id, i)) continue;
+      if (moec_op_of(g, id) != MOEC_OP_BROADCAST || !moec_is_zeros(g, moec_out(g, id, 0))) return false;
+    }
+  return true;
+}
+
 static bool is_top_level(const moec_graph *g, moec_node n) {
   moec_op op = moec_op_of(g, n);
   if (op == MOEC_OP_PARAM || op == MOEC_OP_RESHAPE || moec_fuse_is_library(op)) return true;
-  if (op == MOEC_OP_CONST) return !moec_fuse_is_fusable(g, n); /* a table */
+  bool small = op == MOEC_OP_CONST && moec_fuse_is_fusable(g, n);
+  if (op == MOEC_OP_BROADCAST || small) return is_implied(g, moec_out(g, n, 0));
+  if (op == MOEC_OP_CONST) return true; /* a table */
   return moec_fuse_is_epilogue(g, n);
 }
 

@@ -35,23 +35,62 @@ bool moec_fuse_is_epilogue(const moec_graph *g, moec_node n) {
          accumulates(moec_def_op(g, moec_fuse_source(g, moec_in(g, n, 1))));
 }
 
-/* residual + (a + b), where a and b are library results nobody else reads (a routed expert's and a shared expert's):
- * (residual + a) + b, so that each library call adds to what is there. Sums of floats in another order: one rounding
- * apart. */
-static moec_status *reorder(moec_graph *g, moec_node n) {
-  for (uint32_t k = 0; k < 2; k++) {
-    moec_value sum = moec_in(g, n, k), rest = moec_in(g, n, 1 - k);
-    moec_node s = moec_def(g, sum);
-    if (moec_op_of(g, s) != MOEC_OP_ADD || moec_use_count(g, sum) != 1 || !lies_in_memory(g, NULL, rest)) continue;
-    moec_value a = moec_in(g, s, 0), b = moec_in(g, s, 1), in[2] = {rest, a};
-    if (!is_sole_result(g, a) || !is_sole_result(g, b)) continue;
-    moec_node inner;
-    g->loc = moec_node_get(g, s)->loc;
-    MOEC_TRY(moec_add_node(g, MOEC_OP_ADD, NULL, 2, in, 1, &inner));
-    moec_set_input(g, n, 0, moec_out(g, inner, 0));
-    moec_set_input(g, n, 1, b);
-    return NULL;
+/* The leaves of a sum of sums that nobody else reads. */
+enum { MAX_LEAVES = 16 };
+typedef struct leaves {
+  moec_value v[MAX_LEAVES];
+  uint32_t n, n_others; /* library results nobody else reads, but for |n_others| */
+  moec_value other;     /* one of the others: it lies in memory */
+  bool fits;
+} leaves;
+
+static bool is_inner_sum(const moec_graph *g, moec_value v) {
+  return moec_def_op(g, v) == MOEC_OP_ADD && moec_use_count(g, v) == 1;
+}
+
+static void find_leaves(const moec_graph *g, moec_value v, leaves *l) {
+  if (is_inner_sum(g, v)) {
+    for (uint32_t i = 0; i < 2; i++) find_leaves(g, moec_in(g, moec_def(g, v), i), l);
+  } else if (l->n == MAX_LEAVES) {
+    l->fits = false;
+  } else if (is_sole_result(g, v)) {
+    l->v[l->n++] = v;
+  } else {
+    l->n_others++;
+    l->other = v;
+    l->fits = l->fits && l->n_others == 1 && lies_in_memory(g, NULL, v);
   }
+}
+
+/* Each addition has a library result to one side, and to the other a value in memory or such a sum. */
+static bool is_chain(const moec_graph *g, moec_node n) {
+  for (;;) {
+    moec_value x = moec_in(g, n, 0), y = moec_in(g, n, 1);
+    if (!is_sole_result(g, x) && !is_sole_result(g, y)) return false;
+    moec_value rest = is_sole_result(g, y) ? x : y;
+    if (!is_inner_sum(g, rest)) return true;
+    n = moec_def(g, rest);
+  }
+}
+
+/* residual + (a + b), where a and b are library results nobody else reads (a routed expert's and a shared expert's; the
+ * gradients by way of queries, keys and values): (residual + a) + b, so that each library call adds to what is there.
+ * Sums of floats in another order: a few roundings apart. */
+static moec_status *reorder(moec_graph *g, moec_node n) {
+  leaves l = {.fits = true};
+  for (uint32_t i = 0; i < 2; i++) find_leaves(g, moec_in(g, n, i), &l);
+  if (!l.fits || l.n + l.n_others < 3 || is_chain(g, n)) return NULL;
+  uint32_t k = 0;
+  moec_value sum = l.n_others ? l.other : l.v[k++];
+  g->loc = moec_node_get(g, n)->loc;
+  for (; k + 1 < l.n; k++) {
+    moec_value in[2] = {sum, l.v[k]};
+    moec_node inner;
+    MOEC_TRY(moec_add_node(g, MOEC_OP_ADD, NULL, 2, in, 1, &inner));
+    sum = moec_out(g, inner, 0);
+  }
+  moec_set_input(g, n, 0, sum);
+  moec_set_input(g, n, 1, l.v[k]);
   return NULL;
 }
 

@@ -19,6 +19,12 @@ bool moec_fuse_is_library(moec_op op) {
 
 bool moec_fuse_is_attention(moec_op op) { return op == MOEC_OP_ATTENTION || op == MOEC_OP_ATTENTION_GRAD; }
 
+bool moec_fuse_is_implied(const moec_graph *g, moec_node n, uint32_t i) {
+  moec_op op = moec_op_of(g, n);
+  bool scatter = op == MOEC_OP_SCATTER_ELEMENTS || op == MOEC_OP_SCATTER_ND;
+  return scatter && i == 0 && moec_is_zeros(g, moec_in(g, n, 0));
+}
+
 bool moec_fuse_is_fusable(const moec_graph *g, moec_node n) {
   enum { LARGEST_CONST = 64 };
   const moec_node_info *p = moec_node_get(g, n);
@@ -216,7 +222,8 @@ static void mark_needed(moec_fuse_plan *p) {
     if (d->op == MOEC_OP_BLOCK_SUM) need(p, g->edges[d->out]);
     if (!attention && !moec_fuse_is_library(d->op) && !p->epilogue[n]) continue;
     for (uint32_t i = 0; i < d->n_in; i++)
-      if (!attention || i != 3) need(p, g->edges[d->in + i]); /* its mask is computed in place */
+      if ((!attention || i != 3) && !moec_fuse_is_implied(g, (moec_node){n}, i)) /* its mask is computed in place */
+        need(p, g->edges[d->in + i]);
   }
   for (size_t i = 0; i < g->n_outputs; i++) need(p, g->outputs[i]);
 }
