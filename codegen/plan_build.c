@@ -81,7 +81,7 @@ static slot const_slot(flattener *c, const moec_const *data) {
 
 static moec_status *operand(const frame *f, moec_node n, moec_value v, slot *out) {
   *out = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
-  if (!v.i || (f->slots[v.i].tensor == MOEC_NONE && moec_is_zeros(f->g, v))) return NULL; /* a scatter starts from them */
+  if (!v.i || (f->slots[v.i].tensor == MOEC_NONE && moec_is_zeros(f->g, v))) return NULL; /* zeros under a scatter */
   *out = f->slots[v.i];
   if (out->tensor == MOEC_NONE)
     return MOEC_BUG("%s \"%s\": operand %%%u was never materialized", moec_op_get(moec_op_of(f->g, n))->text,

@@ -1,6 +1,6 @@
-/* Dots that no library reads as they lie: the operand is transposed in front, to batch, then free, then contracted axes,
- * or the last two the other way round, which is a strided matrix always. Its last axis stays where it is if it can, so that
- * rows move whole. Forward graphs rarely need it; gradients do, where heads lie between the tokens. */
+/* Dots that no library reads as they lie: the operand is transposed in front, to batch, then free, then contracted
+ * axes, or the last two the other way round, which is a strided matrix always. Its last axis stays where it is if it
+ * can, so that rows move whole. Forward graphs rarely need it; gradients do, where heads lie between the tokens. */
 #include <string.h>
 
 #include "ir/builder.h"
