@@ -64,9 +64,55 @@ static const emit_case backward[] = {
      "%16 = block_sum(%15) {leading = 2, size = 32} : f32[ceildiv(B*S, 32), 64]\n", 2e-5},
 };
 
+/* Other adjoints: of softmax, of a gated activation with the bias behind it, of a rotation of halves, of slices and a
+ * concatenation, of a broadcast in the middle, of a mask, and dlogits of a cross entropy next to its sum. */
+static const emit_case adjoints[] = {
+    {"softmax", "T=40", "T", "%1 \"y\" : f32[T, 33], %2 \"dy\" : f32[T, 33]", "%7 \"dx\"",
+     "%3 = mul(%1, %2) : f32[T, 33]\n%4 = reduce_sum(%3) {axes = [1]} : f32[T]\n"
+     "%5 = broadcast(%4) {shape = [T, 33], map = [0]} : f32[T, 33]\n%6 = sub(%2, %5) : f32[T, 33]\n"
+     "%7 = mul(%6, %1) : f32[T, 33]\n", 2e-5},
+    {"silu and bias", "T=40", "T", "%1 \"g\" : f32[T, 24], %2 \"u\" : f32[T, 24], %3 \"dy\" : f32[T, 24]",
+     "%11 \"dg\", %12 \"du\", %13 \"db\"",
+     "%4 = sigmoid(%1) : f32[T, 24]\n%5 = mul(%1, %4) : f32[T, 24]\n%12 = mul(%3, %5) : f32[T, 24]\n"
+     "%6 = sub(%1, %5) : f32[T, 24]\n%7 = mul(%6, %4) : f32[T, 24]\n%8 = add(%7, %4) : f32[T, 24]\n"
+     "%9 = mul(%3, %2) : f32[T, 24]\n%11 = mul(%9, %8) : f32[T, 24]\n"
+     "%13 = block_sum(%11) {leading = 1, size = 16} : f32[ceildiv(T, 16), 24]\n", 1e-5},
+    {"rotation", "T=7", "T", "%1 \"dy\" : f32[T, 4, 16], %2 \"c\" : f32[T, 8], %3 \"s\" : f32[T, 8]", "%14 \"dx\"",
+     "%4 = slice(%1) {start = [0, 0, 0], size = [T, 4, 8], step = [1, 1, 1]} : f32[T, 4, 8]\n"
+     "%5 = slice(%1) {start = [0, 0, 8], size = [T, 4, 8], step = [1, 1, 1]} : f32[T, 4, 8]\n"
+     "%6 = broadcast(%2) {shape = [T, 4, 8], map = [0, 2]} : f32[T, 4, 8]\n"
+     "%7 = broadcast(%3) {shape = [T, 4, 8], map = [0, 2]} : f32[T, 4, 8]\n%8 = mul(%4, %6) : f32[T, 4, 8]\n"
+     "%9 = mul(%5, %7) : f32[T, 4, 8]\n%10 = add(%8, %9) : f32[T, 4, 8]\n%11 = mul(%5, %6) : f32[T, 4, 8]\n"
+     "%12 = mul(%4, %7) : f32[T, 4, 8]\n%13 = sub(%11, %12) : f32[T, 4, 8]\n"
+     "%15 = const() {data = f32[] [0x0p+0]} : f32[]\n"
+     "%16 = pad(%10, %15) {lo = [0, 0, 0], hi = [0, 0, 8]} : f32[T, 4, 16]\n"
+     "%17 = pad(%13, %15) {lo = [0, 0, 8], hi = [0, 0, 0]} : f32[T, 4, 16]\n%14 = add(%16, %17) : f32[T, 4, 16]\n", 0},
+    {"tokens shifted by one", "B=2 S=5", "B*S", "%1 \"dy\" : f32[B, S - 1, 12]", "%3 \"dx\"",
+     "%2 = const() {data = f32[] [0x0p+0]} : f32[]\n"
+     "%3 = pad(%1, %2) {lo = [0, 1, 0], hi = [0, 0, 0]} : f32[B, S, 12]\n", 0},
+    {"a broadcast in the middle", "B=3 S=50", "B*S", "%1 \"dy\" : f32[B, S, 6, 8]", "%2 \"dk\"",
+     "%2 = reduce_sum(%1) {axes = [2]} : f32[B, S, 8]\n", 0},
+    {"a broadcast over tokens", "B=3 S=50", "B", "%1 \"dy\" : f32[B, S, 200]", "%2 \"dx\"",
+     "%2 = reduce_sum(%1) {axes = [1]} : f32[B, 200]\n", 1e-5},
+    {"a mask", "T=40", "T", "%1 \"x\" : f32[T, 24], %2 \"dy\" : f32[T, 24]", "%7 \"dx\", %8 \"db\"",
+     "%3 = const() {data = f32[] [0x1p-1]} : f32[]\n%4 = broadcast(%3) {shape = [T, 24], map = []} : f32[T, 24]\n"
+     "%5 = lt(%1, %4) : bool[T, 24]\n%6 = sub(%4, %4) : f32[T, 24]\n%7 = select(%5, %2, %6) : f32[T, 24]\n"
+     "%8 = block_sum(%7) {leading = 1, size = 32} : f32[ceildiv(T, 32), 24]\n", 1e-5},
+    {"cross entropy", "T=40", "T", "%1 \"x\" : f32[T, 50], %2 \"i25\" : i64[T], %3 \"lse\" : f32[T], %4 \"d\" : f32[T]",
+     "%13 \"dx\", %14 \"sum\"",
+     "%5 = broadcast(%3) {shape = [T, 50], map = [0]} : f32[T, 50]\n%6 = sub(%1, %5) : f32[T, 50]\n"
+     "%7 = exp(%6) : f32[T, 50]\n%8 = iota() {dtype = i64, shape = [T, 50], axis = 1} : i64[T, 50]\n"
+     "%9 = broadcast(%2) {shape = [T, 50], map = [0]} : i64[T, 50]\n%10 = eq(%8, %9) : bool[T, 50]\n"
+     "%15 = cast(%10) {dtype = f32} : f32[T, 50]\n%11 = sub(%7, %15) : f32[T, 50]\n"
+     "%12 = broadcast(%4) {shape = [T, 50], map = [0]} : f32[T, 50]\n%13 = mul(%11, %12) : f32[T, 50]\n"
+     "%14 = block_sum(%4) {leading = 1, size = 32} : f32[ceildiv(T, 32)]\n", 1e-4},
+};
+
 START_TEST(test_sums) { emit_check_all(sums, sizeof sums / sizeof *sums); }
 END_TEST
 START_TEST(test_backward) { emit_check_all(backward, sizeof backward / sizeof *backward); }
 END_TEST
+START_TEST(test_adjoints) { emit_check_all(adjoints, sizeof adjoints / sizeof *adjoints); }
+END_TEST
 
-UNIT_MAIN("emit_sums", test_sums, test_backward)
+UNIT_MAIN("emit_sums", test_sums, test_backward, test_adjoints)
