@@ -18,7 +18,7 @@ def make(moec, config, path):
 
 
 def interleave(stacked):
-    """[E, 2I, H], gate rows before up rows, to gate and up rows taking turns: the one order the operator has on a CPU."""
+    """[E, 2I, H], gate rows before up rows: the same in turns, the one order that the operator takes on a CPU."""
     experts, rows, hidden = stacked.shape
     return np.ascontiguousarray(stacked.reshape(experts, 2, rows // 2, hidden).swapaxes(1, 2)).reshape(stacked.shape)
 

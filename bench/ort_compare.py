@@ -87,7 +87,7 @@ def run_case(a, name, ours, theirs, sizes, slow_steps):
 
 def print_row(row):
     if "refused" in row:
-        print(f"| {row['name']} | {row.get('shape', '')} | {row['refused']} |", flush=True)
+        print(f"| {row['name']} | {row.get('shape', '')} | refused by {row['refused']} | | | |", flush=True)
         return
     def three(t):
         return " / ".join(f"{t[k]:.2f}" for k in ("mean", "median", "p95"))

@@ -31,7 +31,7 @@ def summary(times):
 
 
 def first_line(text):
-    return " ".join(str(text).split())[:200]
+    return " ".join(str(text).split())[:120]
 
 
 class OrtModel:

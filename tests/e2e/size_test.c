@@ -31,7 +31,8 @@ static void bounded(double seconds, long mebibytes, ...) {
   }
   ck_assert_int_eq(wait4(child, &status, 0, &used), child);
   ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "moec %s failed", argv[1]);
-  double time = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+  double time = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
   printf("moec %s: %.2f s of processor time, %ld MiB\n", argv[1], time, used.ru_maxrss / 1024);
   ck_assert_msg(time < seconds * SLOWER && used.ru_maxrss / 1024 < mebibytes * SLOWER,
                 "moec %s: expected at most %g s and %ld MiB, got %g s and %ld MiB", argv[1], seconds * SLOWER,
