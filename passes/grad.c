@@ -52,7 +52,10 @@ static moec_status *add_results(moec_grad *c, size_t n_inputs, moec_pass_ctx *cx
   moec_graph *g = c->g;
   uint32_t *last = MOEC_NEW_ARRAY(c->m->arena, uint32_t, c->n_values), n_dead = 0;
   for (uint32_t n = 1; n < c->n_nodes; n++)
-    for (uint32_t i = 0; i < g->nodes[n].n_in; i++) last[moec_in(g, (moec_node){n}, i).i] = n;
+    for (uint32_t i = 0; i < g->nodes[n].n_in; i++) {
+      moec_value v = moec_in(g, (moec_node){n}, i);
+      if (v.i < c->n_values) last[v.i] = n; /* results of calls have been replaced by those of F_fwd */
+    }
   for (uint32_t at = (uint32_t)c->n_nodes; at-- > 1;)
     for (uint32_t v = 1; v < c->n_values; v++) {
       if (last[v] != at || moec_def_op(g, (moec_value){v}) != MOEC_OP_PARAM || !c->active[v]) continue;
