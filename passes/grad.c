@@ -47,22 +47,27 @@ static moec_value or_zero(moec_grad *c, moec_value v) {
   return moec_b_fill(&c->b, moec_b_scalar_f(&c->b, t.dtype, 0), t.rank, t.dims);
 }
 
-/* The order in which the sweep was done with them: parameters by their last place in the forward graph, last first. */
+static void add_parameter(moec_grad *c, moec_value v, moec_pass_ctx *cx) {
+  const char *name = moec_sym_str(c->m, moec_param_get(c->m, MOEC_ATTRS(c->g, moec_def(c->g, v), PARAM)->param)->name);
+  if (c->adjoint[v.i].i) add_result(c, name, c->adjoint[v.i]);
+  else moec_remark(cx, c->m, "\"%s\" has no gradient path: it is not updated", name);
+}
+
+/* The order in which the sweep was done with them: parameters by their first place in the forward graph, last first. */
 static moec_status *add_results(moec_grad *c, size_t n_inputs, moec_pass_ctx *cx) {
   moec_graph *g = c->g;
-  uint32_t *last = MOEC_NEW_ARRAY(c->m->arena, uint32_t, c->n_values), n_dead = 0;
-  for (uint32_t n = 1; n < c->n_nodes; n++)
+  uint32_t *first = MOEC_NEW_ARRAY(c->m->arena, uint32_t, c->n_values);
+  for (uint32_t n = (uint32_t)c->n_nodes; n-- > 1;)
     for (uint32_t i = 0; i < g->nodes[n].n_in; i++) {
       moec_value v = moec_in(g, (moec_node){n}, i);
-      if (v.i < c->n_values) last[v.i] = n; /* results of calls have been replaced by those of F_fwd */
+      if (v.i < c->n_values) first[v.i] = n; /* results of calls have been replaced by those of F_fwd */
     }
-  for (uint32_t at = (uint32_t)c->n_nodes; at-- > 1;)
-    for (uint32_t v = 1; v < c->n_values; v++) {
-      if (last[v] != at || moec_def_op(g, (moec_value){v}) != MOEC_OP_PARAM || !c->active[v]) continue;
-      moec_param_info *p = moec_param_get(c->m, MOEC_ATTRS(g, moec_def(g, (moec_value){v}), PARAM)->param);
-      if (c->adjoint[v].i) add_result(c, moec_sym_str(c->m, p->name), c->adjoint[v]);
-      else
-        n_dead++, moec_remark(cx, c->m, "\"%s\" has no gradient path: it is not updated", moec_sym_str(c->m, p->name));
+  for (uint32_t n = (uint32_t)c->n_nodes; n-- > 1;)
+    for (uint32_t i = 0; i < g->nodes[n].n_in; i++) {
+      moec_value v = moec_in(g, (moec_node){n}, i);
+      if (v.i >= c->n_values || first[v.i] != n || moec_def_op(g, v) != MOEC_OP_PARAM || !c->active[v.i]) continue;
+      add_parameter(c, v, cx);
+      first[v.i] = 0;
     }
   for (size_t i = 0; i < n_inputs; i++)
     if (c->active[g->inputs[i].i])
