@@ -28,7 +28,6 @@ typedef struct train {
   moec_rt_curve curve;
   moec_rt_bar bar;
   uint64_t windows; /* drawn so far */
-  sigset_t stops;   /* signals that end training; they wait until a step is done */
 } train;
 
 static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
@@ -54,21 +53,25 @@ static const char *beside(const train *t, const char *name, char out[PATH_MAX]) 
 
 /* ---- stopping ------------------------------------------------------------------------------------ */
 
-/* Holds back Ctrl-C and SIGTERM, unless whoever started this wants them ignored. Before any thread is made:
- * threads inherit it. */
-static void hold_signals(train *t) {
-  static const int stops[] = {SIGINT, SIGTERM};
-  sigemptyset(&t->stops);
-  for (size_t i = 0; i < 2; i++) {
-    struct sigaction a;
-    if (!sigaction(stops[i], NULL, &a) && a.sa_handler != SIG_IGN) sigaddset(&t->stops, stops[i]);
-  }
-  pthread_sigmask(SIG_BLOCK, &t->stops, NULL);
+/* All that a signal handler can reach. */
+static volatile sig_atomic_t stop_asked;
+
+static void ask_to_stop(int signal) {
+  (void)signal;
+  stop_asked = 1;
 }
 
-static bool stop_asked(const train *t) {
-  const struct timespec at_once = {0, 0};
-  return sigtimedwait(&t->stops, NULL, &at_once) > 0;
+/* Ctrl-C and SIGTERM wait until the step is done, unless whoever started this wants them ignored. A second one ends
+ * the program at once. */
+static void hold_signals(void) {
+  static const int stops[] = {SIGINT, SIGTERM};
+  for (size_t i = 0; i < 2; i++) {
+    struct sigaction a;
+    if (sigaction(stops[i], NULL, &a) || a.sa_handler == SIG_IGN) continue;
+    a = (struct sigaction){.sa_handler = ask_to_stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    sigemptyset(&a.sa_mask);
+    sigaction(stops[i], &a, NULL);
+  }
 }
 
 /* ---- setting up ---------------------------------------------------------------------------------- */
@@ -235,7 +238,7 @@ static moec_status *save(train *t) {
 }
 
 static moec_status *steps(train *t, int64_t *made) {
-  for (*made = t->bar.from; *made < t->settings.steps && !stop_asked(t);) {
+  for (*made = t->bar.from; *made < t->settings.steps && !stop_asked;) {
     moec_status *s = step(t, *made);
     if (s) return moec_context(s, "step %" PRId64, *made + 1);
     ++*made;
@@ -277,13 +280,13 @@ static moec_status *work(train *t, int argc, char **argv) {
   flags[n++] = (moec_rt_flag){"--trust-weights", MOEC_RT_SWITCH, &trust, 0};
   MOEC_TRY(moec_rt_flags_parse(flags, n, argc, argv));
   t->options.trust_weights = trust;
-  hold_signals(t);
   MOEC_TRY(set_up(t));
   t->bar.until = t->settings.steps;
   t->bar.tokens = (int64_t)t->settings.batch * t->settings.accumulate * t->settings.seq;
   printf("%s: %zu bytes, unigram entropy %.4f nats a byte; %d steps of %" PRId64 " bytes\n", t->settings.data,
          t->text.map.size, t->text.entropy, t->settings.steps, t->bar.tokens);
   moec_rt_bar_start(&t->bar, stdout, now());
+  hold_signals();
   moec_status *s = steps(t, &made);
   moec_rt_bar_end(&t->bar);
   return s ? s : finish(t, made);
