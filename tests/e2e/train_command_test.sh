@@ -62,7 +62,7 @@ same() { # FOLDER: as $dir/once
 done_ "$model" train "${options[@]}" --steps 20 --save "$dir/once"
 done_ "$model" train "${options[@]}" --steps 10 --save "$dir/twice"
 [ "$(wc -l <"$dir/twice/loss.csv")" -eq 11 ] || fail "expected ten steps"
-done_ "$model" train --save "$dir/twice" --resume --steps 20
+done_ "$model" train --save "$dir/twice" --resume --steps 20 --threads 1
 same "$dir/twice"
 
 echo "== Ctrl-C"
