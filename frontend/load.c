@@ -77,7 +77,7 @@ static moec_status *unpack_and_import(moec_import *x, const uint8_t *data, size_
 static moec_status *import_data(const uint8_t *data, size_t size, const char *dir, const moec_import_options *options,
                                 moec_module *m) {
   moec_import x = {.m = m, .options = options, .dir = dir};
-  moec_file self = {.map = {data, size}}; /* no name: inline data; the caller says who unmaps it */
+  moec_file self = {.map = {.data = data, .size = size}}; /* no name: inline data; the caller says who unmaps it */
   x.model_file = (uint32_t)m->n_files;
   MOEC_PUSH(m->arena, m->files, m->n_files, m->cap_files, self);
   moec_status *s = unpack_and_import(&x, data, size);
