@@ -9,15 +9,36 @@
 #include "codegen/cc.h"
 #include "codegen/emit.h"
 #include "codegen/kernel.h"
+#include "codegen/nvrtc.h"
 #include "codegen/plan_build.h"
 
+/* Text and plan record of kernel |k|. */
+static moec_status *emit(moec_plan_tables *t, const moec_kernel *k, const char *name, const char *cuda,
+                         moec_buf *source, moec_plan_kernel *out) {
+  moec_plan_kernel r = {.name = moec_plan_str(t, name), .what = moec_plan_str(t, k->what)};
+  moec_cuda_launch launch = {.rows = k->range, .scratch = k->scratch};
+  if (cuda) {
+    MOEC_TRY(moec_emit_cuda_kernel(source, t->arena, k, name, &launch));
+  } else {
+    moec_emit_c_kernel(source, k, name);
+    r.grain = k->grain;
+  }
+  r.rows = moec_plan_expr_of(t, launch.rows), r.scratch = moec_plan_expr_of(t, launch.scratch);
+  r.flops = moec_plan_expr_of(t, k->flops);
+  r.threads = launch.threads, r.teams = launch.teams, r.shared = launch.shared;
+  *out = r;
+  return NULL;
+}
+
 /* Kernel IR, text and plan record of every fused function. */
-static moec_status *build_kernels(moec_module *m, moec_plan_tables *t, moec_kernel_set *set, moec_buf *source) {
+static moec_status *build_kernels(moec_module *m, moec_plan_tables *t, const char *cuda, moec_kernel_set *set,
+                                  moec_buf *source) {
   moec_arena *a = t->arena;
   set->n = m->n_fns;
   set->kernels = MOEC_NEW_ARRAY(a, moec_kernel *, m->n_fns);
   set->plan_index = MOEC_NEW_ARRAY(a, uint32_t, m->n_fns);
-  moec_emit_c_prelude(source);
+  if (cuda) moec_emit_cuda_prelude(source);
+  else moec_emit_c_prelude(source);
   for (size_t f = 1; f < m->n_fns; f++) {
     const moec_graph *g = m->fns[f];
     for (size_t n = 1; n < g->n_nodes; n++) {
@@ -28,11 +49,9 @@ static moec_status *build_kernels(moec_module *m, moec_plan_tables *t, moec_kern
       const char *name = moec_sym_str(m, m->fns[id]->name);
       moec_kernel *k = NULL;
       MOEC_TRY(moec_context(moec_kernel_build(a, m, m->fns[id], attrs->rows, &k), "kernel %s", name));
-      moec_emit_c_kernel(source, k, name);
+      moec_plan_kernel r;
+      MOEC_TRY(emit(t, k, name, cuda, source, &r));
       set->kernels[id] = k;
-      moec_plan_kernel r = {.name = moec_plan_str(t, name), .what = moec_plan_str(t, k->what), .grain = k->grain};
-      r.rows = moec_plan_expr_of(t, k->range), r.scratch = moec_plan_expr_of(t, k->scratch);
-      r.flops = moec_plan_expr_of(t, k->flops);
       set->plan_index[id] = MOEC_TABLE_ADD(t, kernels, r);
     }
   }
@@ -60,7 +79,7 @@ moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, js
   moec_buf source = {0};
   *out = NULL;
   moec_plan_tables_init(&t, arena, m);
-  moec_status *s = build_kernels(m, &t, &set, &source);
+  moec_status *s = build_kernels(m, &t, NULL, &set, &source);
   if (!s) s = report_of(m, &set, arena, in, out);
   moec_buf_fini(&source);
   moec_plan_tables_fini(&t);
@@ -124,27 +143,38 @@ static moec_status *write_file(const moec_codegen_options *o, const artifact *x,
   return s;
 }
 
+/* The source as machine code; |options|, the text kept for `info`, gets how. */
+static moec_status *compile(const moec_codegen_options *o, const moec_plan_tables *t, moec_buf *source,
+                            moec_buf *kernels, moec_buf *options) {
+  if (o->cuda) moec_emit_cuda_library(source, t);
+  if (o->dump_dir) {
+    const char *dump = moec_arena_printf(t->arena, "%s/kernels.%s", o->dump_dir, o->cuda ? "cu" : "c");
+    MOEC_TRY(moec_write_file(dump, moec_buf_str(source), source->size, 0644));
+  }
+  if (!o->cuda) return t->n_kernels ? moec_cc_shared(moec_buf_str(source), kernels) : NULL;
+  moec_buf_puts(options, "; ");
+  return moec_nvrtc_cubin(moec_buf_str(source), o->cuda, kernels, options);
+}
+
 static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec_plan_tables *t, artifact *x,
                              const char *path) {
   moec_kernel_set set = {0};
-  moec_buf source = {0};
-  moec_status *s = build_kernels(m, t, &set, &source);
-  if (!s && o->dump_dir) {
-    const char *dump = moec_arena_printf(t->arena, "%s/kernels.c", o->dump_dir);
-    s = moec_write_file(dump, moec_buf_str(&source), source.size, 0644);
-  }
+  moec_buf source = {0}, options = {0};
+  moec_buf_puts(&options, o->options_text);
+  moec_status *s = build_kernels(m, t, o->cuda, &set, &source);
   if (!s && o->report) s = report_text(m, &set, t->arena, o->report, &x->report);
   if (!s) s = moec_plan_build(t, m, &set, o->combine);
-  if (!s && t->n_kernels) s = moec_cc_shared(moec_buf_str(&source), &x->kernels);
+  if (!s) s = compile(o, t, &source, &x->kernels, &options);
   if (!s) {
-    moec_plan_header head = {.model = moec_plan_sym(t, m->name), .options = moec_plan_str(t, o->options_text)};
-    head.target = moec_plan_str(t, "cpu");
-    head.cpu = moec_plan_str(t, moec_cc_cpu());
+    moec_plan_header head = {.model = moec_plan_sym(t, m->name), .options = moec_plan_str(t, moec_buf_str(&options))};
+    head.target = moec_plan_str(t, o->cuda ? moec_arena_printf(t->arena, "cuda:%s", o->cuda) : "cpu");
+    head.cpu = moec_plan_str(t, o->cuda ? "" : moec_cc_cpu());
     moec_plan_serialize(t, head, &x->plan);
     x->data = &t->data;
     s = write_file(o, x, path);
   }
   moec_buf_fini(&source);
+  moec_buf_fini(&options);
   return s;
 }
 

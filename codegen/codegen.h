@@ -13,6 +13,7 @@ typedef struct moec_codegen_options {
   size_t stub_size;
   const moec_report_input *report; /* the partition report kept in the file is made from it */
   const char *options_text; /* for `info`: the options that change the result */
+  const char *cuda;         /* architecture of the GPU, "sm_90a"; NULL: the cpu target */
   moec_combine combine;
   const char *dump_dir;     /* also write the emitted sources there; NULL: not */
 } moec_codegen_options;
@@ -22,8 +23,8 @@ typedef struct moec_codegen_options {
 moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, json_t **out) MOEC_MUST_USE;
 
 /* Emits and compiles the kernels of |m| (every function went through the fuse pass), builds the
- * plan and writes the executable |path|, whole or not at all. The C compiler is $CC, else cc. The same
- * module and options give the same bytes, wherever the files lie. */
+ * plan and writes the executable |path|, whole or not at all. The C compiler is $CC, else cc; that of CUDA is NVRTC
+ * (codegen/nvrtc.h). The same module and options give the same bytes, wherever the files lie. */
 moec_status *moec_codegen(moec_module *m, const moec_codegen_options *options, const char *path) MOEC_MUST_USE;
 
 #endif

@@ -50,7 +50,7 @@ static void define_float(moec_buf *b, const char *name, double v) {
 static const char *const names[] = {"NAME",    "KERNEL", "B",    "S",            "T",           "H",    "G",
                                     "D",       "E",      "SCALE", "SOFTCAP",     "CAUSAL",      "MASK", "MASK_BY_HEAD",
                                     "MASK_BY_ROW", "SINK", "LSE", "LSE_BUFFER",  "OUT",         "DQ",   "DK",
-                                    "DV",      "DSINK",  "OUT_TYPE", "STORE"};
+                                    "DV",      "DSINK",  "OUT_TYPE", "STORE", "SHARED"};
 
 static void define_sizes(moec_emit *e, const moec_kattention *t) {
   define_size(e, "B", t->b);
@@ -97,6 +97,7 @@ void moec_emit_attention(moec_buf *b, moec_arena *a, const moec_kernel *k, const
   define_sizes(&e, t);
   define_scores(b, t);
   define_results(b, t);
+  if (text->shared) moec_buf_printf(b, "#define SHARED %u\n", text->shared);
   if (file) moec_buf_write(b, file->begin, file->size);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     moec_buf_printf(b, "#undef %s\n", names[i]);

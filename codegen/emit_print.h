@@ -28,7 +28,7 @@ typedef struct moec_emit_target {
 struct moec_emit {
   const moec_kernel *k;
   const moec_emit_target *target;
-  const void *lanes; /* of the target: who does what */
+  void *lanes; /* of the target: who does what */
   const char *symbol;
   moec_buf *b;
   uint32_t *named; /* by expression: 1 + number of its name; 0: printed in place */
@@ -37,6 +37,7 @@ struct moec_emit {
   bool *used_buf; /* buffers */
   int indent;
   bool direct; /* symbols are read where they are used */
+  const char *first; /* the function's first line; NULL: none */
 };
 
 /* emit_stmt.c */
@@ -63,7 +64,8 @@ typedef struct moec_emit_attention_text {
   const moec_emit_target *target;
   const char *forward, *gradient; /* files of codegen/kernels */
   const char *operand;            /* what stands in front of an operand function */
-  const void *(*lanes)(moec_arena *a, const moec_kernel *operand); /* NULL: none */
+  void *(*lanes)(moec_arena *a, const moec_kernel *operand); /* NULL: none */
+  uint32_t shared;                                           /* bytes the text may use; 0: it has no such limit */
 } moec_emit_attention_text;
 void moec_emit_attention(moec_buf *b, moec_arena *a, const moec_kernel *k, const char *symbol,
                          const moec_emit_attention_text *text);

@@ -282,6 +282,7 @@ void moec_emit_function(moec_emit *e, const char *head) {
     if (e->k->bufs[i].data && e->used_buf[i]) constant_array(b, e, i);
   moec_buf_printf(b, "%s {\n", head);
   e->b = b;
+  if (e->first) moec_emit_line(e, "%s", e->first);
   locals(e);
   moec_buf_puts(b, moec_buf_str(&body));
   moec_buf_puts(b, "}\n");

@@ -35,6 +35,9 @@ moec_node moec_plan_weighted_dispatch(const moec_graph *g, moec_node n);
 /* Whether all readers of dispatch |n| do its work. */
 bool moec_plan_only_weighted(const moec_graph *g, moec_node n);
 
+/* codegen/emit_cuda_library.c: the library kernels for the steps of |t|, behind the prelude. */
+void moec_emit_cuda_library(moec_buf *b, const moec_plan_tables *t);
+
 /* codegen/plan_lifetimes.c: schedules sorted, accumulators aliased, first and last use of step buffers. */
 void moec_plan_lifetimes(moec_plan_tables *t);
 

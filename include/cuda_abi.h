@@ -26,7 +26,7 @@
  * cumsum.cu  T: numbers
  *   moec_cumsum_T(const T *x, T *y, int64_t outer, int64_t n, int64_t inner, int32_t reverse, int32_t exclusive)
  *                                            work: outer*inner, 4 per block
- * scatter.cu T: any dtype. y holds x when they start (COPY it before, unless y is x's buffer)
+ * scatter.cu T: any dtype. y holds x when they start (copied before, unless y is its buffer), or zeros without x
  *   moec_scatter_elements_T(T *y, const void *i, int32_t i_dtype, const T *u, moec_cuda_shape y_shape,
  *                           moec_cuda_shape i_shape, int64_t axis, int32_t reduction, int32_t *fault)
  *                                            work: numel(i) / i_shape.dims[axis], 128 per block

@@ -1,9 +1,8 @@
 /* Precision: the dtype every op computes and stores in.
  *
- * On the CPU every float is computed and stored as f32, whatever the model says: bf16 and f16
- * parameters keep their storage dtype and get an f32 compute copy at load, activations are f32, casts between
- * float dtypes vanish. That is never less exact than the model asked for, and the CPU has no faster
- * narrow arithmetic to win by rounding. f64 models stay f64. */
+ * Every float is computed and stored as f32, whatever the model says: bf16 and f16 parameters keep their storage dtype
+ * and get an f32 compute copy at load, activations are f32, casts between float dtypes vanish. That is never less exact
+ * than the model asked for, and the CPU has no faster narrow arithmetic to win by rounding. f64 models stay f64. */
 #include "passes/pass.h"
 
 static bool narrow(moec_dtype t) { return t == MOEC_BF16 || t == MOEC_F16; }
@@ -60,7 +59,7 @@ static moec_status *widen_inputs(moec_graph *g) {
 }
 
 moec_status *moec_pass_precision(moec_module *m, moec_pass_ctx *cx) {
-  if (cx->options->target != MOEC_TARGET_CPU) return NULL;
+  (void)cx;
   for (size_t i = 1; i < m->n_params; i++) {
     moec_param_info *p = &m->params[i];
     if (narrow(p->compute)) p->compute = MOEC_F32;

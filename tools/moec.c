@@ -21,8 +21,8 @@ static const char usage[] =
     "usage: moec import DIR -o MODEL.onnx [--init SEED|zeros] [--set KEY=VALUE ...]\n"
     "            DIR: config.json and *.safetensors of a Hugging Face checkpoint; --init: random weights, or a file of "
     "holes\n"
-    "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu] [--precision f32]\n"
-    "            [--combine-impl fused_weighted_sum|weighted_sum|legacy_bmm]\n"
+    "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu|cuda[:sm_90a]]\n"
+    "            [--precision f32] [--combine-impl fused_weighted_sum|weighted_sum|legacy_bmm]\n"
     "            [--dim NAME=N ...] [--dump-dir DIR] [--remarks]\n"
     "            [--train [--loss next-token|OUTPUT] [--aux-loss C] [--z-loss C]\n"
     "             [--recompute none|block] [--skip-recompute-combine auto|on|off]\n"
@@ -199,20 +199,28 @@ static moec_status *parse_training(const arguments *a, moec_compile_options *out
   return NULL;
 }
 
+/* The architecture of --target cuda[:ARCH]; NULL: another target. */
+static const char *cuda_of(const arguments *a) {
+  if (!a->target || strcmp(a->target, "cuda") == 0) return a->target ? "sm_90a" : NULL;
+  return strcmp(a->target, "cuda:sm_90a") == 0 ? a->target + strlen("cuda:") : NULL;
+}
+
 static moec_status *parse_options(const arguments *a, moec_compile_options *out) {
   static const struct { const char *name; moec_precision p; } precisions[] = {
       {"f32", MOEC_PRECISION_F32}, {"bf16", MOEC_PRECISION_BF16}, {"f16", MOEC_PRECISION_F16}};
   *out = (moec_compile_options){.target = MOEC_TARGET_CPU, .precision = MOEC_PRECISION_MODEL};
   MOEC_TRY(parse_training(a, out));
-  if (a->target && strcmp(a->target, "cpu") != 0)
-    return moec_error(MOEC_UNSUPPORTED, "--target: this build compiles for cpu, got \"%s\"", a->target);
+  if (cuda_of(a)) out->target = MOEC_TARGET_CUDA;
+  else if (a->target && strcmp(a->target, "cpu") != 0)
+    return moec_error(MOEC_INVALID_ARGUMENT, "--target: expected cpu, cuda or cuda:sm_90a, got \"%s\"", a->target);
   if (!a->precision) return NULL;
   for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
     if (strcmp(a->precision, precisions[i].name) == 0) out->precision = precisions[i].p;
   if (out->precision == MOEC_PRECISION_MODEL)
     return moec_error(MOEC_INVALID_ARGUMENT, "--precision: expected f32, bf16 or f16, got \"%s\"", a->precision);
   if (out->precision != MOEC_PRECISION_F32)
-    return moec_error(MOEC_UNSUPPORTED, "--precision %s: the cpu target computes in f32", a->precision);
+    return moec_error(MOEC_UNSUPPORTED, "--precision %s: the %s target computes in f32", a->precision,
+                      cuda_of(a) ? "cuda" : "cpu");
   return NULL;
 }
 
@@ -277,7 +285,8 @@ static void describe_options(const arguments *a, moec_buf *b) {
   const struct { const char *flag, *value; } shown[] = {
       {"--loss", a->loss}, {"--aux-loss", a->aux_loss}, {"--z-loss", a->z_loss}, {"--recompute", a->recompute},
       {"--skip-recompute-combine", a->skip}, {"--combine-impl", a->combine}};
-  moec_buf_puts(b, a->train ? "--target cpu --train" : "--target cpu");
+  moec_buf_printf(b, "--target %s%s", cuda_of(a) ? "cuda:" : "cpu", cuda_of(a) ? cuda_of(a) : "");
+  if (a->train) moec_buf_puts(b, " --train");
   for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
     if (shown[i].value) moec_buf_printf(b, " %s %s", shown[i].flag, shown[i].value);
   for (int i = 0; i < a->n_rules; i++)
@@ -296,6 +305,7 @@ static moec_status *compile_module(const arguments *a, moec_module *m, const moe
   o.options_text = moec_buf_str(&options);
   o.combine = (moec_combine)choice;
   o.dump_dir = a->dump_dir;
+  o.cuda = cuda_of(a);
   moec_status *s = moec_codegen(m, &o, a->output);
   moec_buf_fini(&options);
   for (size_t i = 0; !s && a->remarks && i < cx->remarks.n; i++)

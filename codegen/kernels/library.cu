@@ -1,0 +1,43 @@
+/* ---- what library kernels share ---------------------------------------------------------------- */
+
+/* moec_dtype of base/dtype.h. */
+enum { MOEC_F32 = 1, MOEC_F64, MOEC_F16, MOEC_BF16, MOEC_I64, MOEC_I32, MOEC_I16, MOEC_I8, MOEC_U64, MOEC_U32, MOEC_U16,
+       MOEC_U8, MOEC_BOOL };
+
+typedef struct moec_cuda_shape {
+  int64_t rank, dims[12];
+} moec_cuda_shape;
+
+/* Element i of floats of any dtype. */
+MOEC_INLINE double moec_load_f64(int32_t dtype, const void *x, int64_t i) {
+  if (dtype == MOEC_F32) return ((const float *)x)[i];
+  if (dtype == MOEC_BF16) return moec_load_bf16(((const uint16_t *)x)[i]);
+  if (dtype == MOEC_F16) return moec_load_f16(((const uint16_t *)x)[i]);
+  return ((const double *)x)[i];
+}
+MOEC_INLINE float moec_load_f32(int32_t dtype, const void *x, int64_t i) {
+  if (dtype == MOEC_F32) return ((const float *)x)[i];
+  if (dtype == MOEC_BF16) return moec_load_bf16(((const uint16_t *)x)[i]);
+  if (dtype == MOEC_F16) return moec_load_f16(((const uint16_t *)x)[i]);
+  return (float)((const double *)x)[i];
+}
+MOEC_INLINE void moec_store_any(int32_t dtype, void *y, int64_t i, double v) {
+  if (dtype == MOEC_F32) ((float *)y)[i] = (float)v;
+  else if (dtype == MOEC_BF16) ((uint16_t *)y)[i] = moec_store_bf16((float)v);
+  else if (dtype == MOEC_F16) ((uint16_t *)y)[i] = moec_store_f16((float)v);
+  else ((double *)y)[i] = v;
+}
+MOEC_INLINE void moec_store_any(int32_t dtype, void *y, int64_t i, float v) {
+  if (dtype == MOEC_F32) ((float *)y)[i] = v;
+  else if (dtype == MOEC_BF16) ((uint16_t *)y)[i] = moec_store_bf16(v);
+  else if (dtype == MOEC_F16) ((uint16_t *)y)[i] = moec_store_f16(v);
+  else ((double *)y)[i] = v;
+}
+
+MOEC_INLINE int64_t moec_index(int32_t dtype, const void *i, int64_t at) {
+  return dtype == MOEC_I64 ? ((const int64_t *)i)[at] : ((const int32_t *)i)[at];
+}
+
+/* This thread's first element and the step to its next, over all blocks. */
+#define MOEC_FIRST ((int64_t)blockIdx.x * blockDim.x + threadIdx.x)
+#define MOEC_STEP ((int64_t)gridDim.x * blockDim.x)

@@ -1,0 +1,107 @@
+/* What every emitted CUDA kernel stands on: the calling convention, integer and half precision semantics of docs/ir.md,
+ * teams of threads. Compiled by NVRTC, which brings no headers. */
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INT64_C(x) x##LL
+#define UINT64_C(x) x##ULL
+#define INT8_MIN (-128)
+#define INT16_MIN (-32768)
+#define INT32_MIN (-2147483647 - 1)
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INT8_MAX 127
+#define INT16_MAX 32767
+#define INT32_MAX 2147483647
+#define INT64_MAX 9223372036854775807LL
+#define UINT8_MAX 255
+#define UINT16_MAX 65535
+#define UINT32_MAX 4294967295u
+#define UINT64_MAX 18446744073709551615ULL
+#define INFINITY __builtin_bit_cast(float, 0x7f800000)
+#define NAN __builtin_bit_cast(float, 0x7fc00000)
+
+typedef struct moec_kernel_args {
+  void *const *buf;   /* inputs, then outputs */
+  const int64_t *sym; /* symbol values */
+  void *scratch;      /* of all teams */
+  int32_t *fault;     /* set to 1 where an index is out of range */
+} moec_kernel_args;
+
+#define MOEC_INLINE static __device__ __forceinline__
+
+#include "codegen/kernels/arith.h"
+
+/* ---- half precision ------------------------------------------------------------------------- */
+
+MOEC_INLINE float moec_load_bf16(uint16_t v) { return __uint_as_float((uint32_t)v << 16); }
+MOEC_INLINE uint16_t moec_store_bf16(float f) {
+  uint16_t v;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(v) : "f"(f));
+  return v;
+}
+MOEC_INLINE float moec_load_f16(uint16_t v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v));
+  return f;
+}
+MOEC_INLINE uint16_t moec_store_f16(float f) {
+  uint16_t v;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(v) : "f"(f));
+  return v;
+}
+MOEC_INLINE float moec_round_bf16(float f) { return moec_load_bf16(moec_store_bf16(f)); }
+MOEC_INLINE float moec_round_f16(float f) { return moec_load_f16(moec_store_f16(f)); }
+
+/* ---- float functions ------------------------------------------------------------------------ */
+
+MOEC_INLINE float moec_exp_f32(float x) { return expf(x); }
+MOEC_INLINE float moec_log_f32(float x) { return logf(x); }
+MOEC_INLINE float moec_tanh_f32(float x) { return tanhf(x); }
+MOEC_INLINE float moec_erf_f32(float x) { return erff(x); }
+MOEC_INLINE float moec_sigmoid_f32(float x) {
+  float e = expf(-fabsf(x));
+  return (x < 0 ? e : 1.0f) / (1.0f + e);
+}
+
+/* ---- teams ---------------------------------------------------------------------------------- */
+
+extern __shared__ float4 moec_dynamic[];
+
+/* A team works on one row: |team| of |n_teams|, of which a thread is number |self|. */
+#define MOEC_THREAD_TEAM                                                \
+  const int64_t team = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, \
+                n_teams = (int64_t)gridDim.x * blockDim.x;
+#define MOEC_WARP_TEAM                                                           \
+  const int self = threadIdx.x % 32;                                             \
+  const int64_t team = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, \
+                n_teams = (int64_t)gridDim.x * (blockDim.x / 32);
+#define MOEC_BLOCK_TEAM        \
+  __shared__ uint64_t parts[32]; \
+  const int self = threadIdx.x;  \
+  const int64_t team = blockIdx.x, n_teams = gridDim.x;
+
+/* |a| of each thread becomes what |update|, which adds |other| to it, makes of all of them, in one order; the same in
+ * all threads. */
+#define MOEC_WARP_JOIN(type, a, update)                                   \
+  for (int distance = 16; distance; distance >>= 1) {                     \
+    type other = (type)__shfl_xor_sync(0xffffffffu, a, distance);         \
+    update                                                                \
+  }                                                                       \
+  a = (type)__shfl_sync(0xffffffffu, a, 0);
+#define MOEC_BLOCK_JOIN(type, a, update, warps)                           \
+  {                                                                       \
+    MOEC_WARP_JOIN(type, a, update)                                       \
+    if (threadIdx.x % 32 == 0) ((type *)parts)[threadIdx.x / 32] = a;     \
+    __syncthreads();                                                      \
+    a = ((type *)parts)[0];                                               \
+    for (int warp = 1; warp < warps; warp++) {                            \
+      type other = ((type *)parts)[warp];                                 \
+      update                                                              \
+    }                                                                     \
+    __syncthreads();                                                      \
+  }
