@@ -187,6 +187,21 @@ moec_status *moec_param_load(const moec_module *m, moec_param p, moec_tensor *ou
  * equal, say). Checked at bind; the message names |where| and quotes |what|. */
 typedef struct moec_constraint { moec_dim a, b; moec_sym where; moec_sym what; } moec_constraint;
 
+/* What became of the work of a function in its backward function: nodes by op, or by their part of an expert layer. */
+typedef struct moec_replay_work {
+  const char *what;              /* "dot", "moe.grouped_dot (fc2)" */
+  uint32_t saved, again, left_out; /* result saved by the forward function; computed again; neither: nobody reads it */
+} moec_replay_work;
+
+/* A function and what differentiation made of it; for reports. No part of a module's text, and not copied with it. */
+typedef struct moec_replay {
+  moec_sym fn;
+  const moec_graph *forward, *backward;
+  const char *reader; /* what keeps moe.combine in the replay, "op node"; NULL: nothing does */
+  moec_replay_work *work;
+  size_t n_work, cap_work;
+} moec_replay;
+
 struct moec_module {
   moec_arena *arena;
   struct moec_dim_table *dims;   /* ir/dims.c; symbols too */
@@ -202,6 +217,8 @@ struct moec_module {
   size_t n_constraint_slots, n_hashed;
   moec_file *files;
   size_t n_files, cap_files;
+  moec_replay *replays;          /* what the grad pass differentiated */
+  size_t n_replays, cap_replays;
   moec_sym name;                 /* of the source model: file name without folder */
 };
 

@@ -5,6 +5,7 @@
  *   grad_rules.def   one line an op: the function that adds its operands' adjoints
  *   grad_*.c         those functions
  *   grad_call.c      functions: F becomes F_fwd (with residual outputs) and F_bwd
+ *   grad_note.c      what is saved, computed again and left out, for the report
  *
  * The adjoint of a value is the gradient of the loss with respect to it; {0} is zero. */
 #ifndef MOEC_PASSES_GRAD_H
@@ -64,5 +65,9 @@ typedef struct moec_grad_calls {
   struct moec_grad_variant *v; /* arena */
   size_t n, cap;
 } moec_grad_calls;
+
+/* Adds |replay| to the module's list with the work of its function: nodes 1 .. n_f-1 of |g|. By value of |g|: whether
+ * the forward function saves it; whether the gradient needs it. passes/grad_note.c */
+void moec_grad_note(moec_replay replay, const moec_graph *g, uint32_t n_f, const uint8_t *saved, const uint8_t *needed);
 
 #endif

@@ -45,6 +45,7 @@ typedef struct joint {
   moec_value *dx;    /* by input of F: its gradient, {0} where not active */
   uint32_t n_f;      /* nodes 1 .. n_f-1 are F's */
   uint8_t *saved, *needed; /* by value */
+  const char *reader;      /* what keeps moe.combine in the replay; NULL: nothing does */
 } joint;
 
 static bool wanted_input(void *user, const moec_graph *g, moec_value v) {
@@ -229,18 +230,19 @@ static moec_node reader_of_combine(const joint *j) {
   return (moec_node){0};
 }
 
-static moec_status *check_skip(const joint *j, moec_pass_ctx *cx) {
+static moec_status *check_skip(joint *j, moec_pass_ctx *cx) {
   const moec_compile_options *o = cx->options;
   moec_node reader = reader_of_combine(j);
   if (o->recompute != MOEC_RECOMPUTE_BLOCK || !reader.i || o->skip_combine == MOEC_SKIP_OFF) return NULL;
-  const char *fn = moec_sym_str(j->m, moec_fn_get(j->m, j->v->fn)->name), *node = moec_m_name(j->g, reader);
+  const char *fn = moec_sym_str(j->m, moec_fn_get(j->m, j->v->fn)->name);
+  j->reader = moec_arena_printf(j->m->arena, "%s %s", moec_op_get(moec_op_of(j->g, reader))->text,
+                                moec_m_name(j->g, reader));
   if (o->skip_combine == MOEC_SKIP_ON)
     return moec_error(MOEC_UNSUPPORTED,
-                      "--skip-recompute-combine on: in %s, %s %s reads the combined output for its value, so the "
+                      "--skip-recompute-combine on: in %s, %s reads the combined output for its value, so the "
                       "replay has to compute it",
-                      fn, moec_op_get(moec_op_of(j->g, reader))->text, node);
-  moec_remark(cx, j->m, "recompute: %s keeps moe.combine in its replay: %s %s reads its value", fn,
-              moec_op_get(moec_op_of(j->g, reader))->text, node);
+                      fn, j->reader);
+  moec_remark(cx, j->m, "recompute: %s keeps moe.combine in its replay: %s reads its value", fn, j->reader);
   return NULL;
 }
 
@@ -259,6 +261,9 @@ static moec_status *make_variant(moec_grad_calls *calls, moec_module *m, variant
   MOEC_TRY(build_fwd(&j, moec_arena_printf(m->arena, "%s_fwd", name)));
   MOEC_TRY(build_bwd(&j, moec_arena_printf(m->arena, "%s_bwd", name), whole));
   for (uint32_t i = 0; i < v->n_in; i++) v->active[i] = j.dx[i].i != 0; /* those that a path leads to */
+  moec_replay replay = {.fn = moec_fn_get(m, v->fn)->name, .reader = j.reader};
+  replay.forward = moec_fn_get(m, v->fwd), replay.backward = moec_fn_get(m, v->bwd);
+  moec_grad_note(replay, j.g, j.n_f, j.saved, j.needed);
   return NULL;
 }
 
