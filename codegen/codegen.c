@@ -60,8 +60,8 @@ static moec_status *build_kernels(moec_module *m, moec_plan_tables *t, const cha
 
 /* ---- the report --------------------------------------------------------------------------- */
 
-static moec_status *report_of(moec_module *m, const moec_kernel_set *set, moec_arena *a, const moec_report_input *in,
-                              json_t **out) {
+/* |in| with what is known of the kernels. */
+static moec_report_input with_kernels(const moec_report_input *in, const moec_kernel_set *set, moec_arena *a) {
   moec_report_input all = *in;
   const char **what = MOEC_NEW_ARRAY(a, const char *, set->n);
   moec_dim *flops = MOEC_NEW_ARRAY(a, moec_dim, set->n);
@@ -69,10 +69,10 @@ static moec_status *report_of(moec_module *m, const moec_kernel_set *set, moec_a
     if (set->kernels[i]) what[i] = set->kernels[i]->what, flops[i] = set->kernels[i]->flops;
   all.kernel_what = what;
   all.kernel_flops = flops;
-  return moec_report_build(m, &all, out);
+  return all;
 }
 
-moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, json_t **out) {
+moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, moec_combine combine, json_t **out) {
   moec_arena *arena = moec_arena_create();
   moec_plan_tables t;
   moec_kernel_set set = {0};
@@ -80,21 +80,16 @@ moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, js
   *out = NULL;
   moec_plan_tables_init(&t, arena, m);
   moec_status *s = build_kernels(m, &t, NULL, &set, &source);
-  if (!s) s = report_of(m, &set, arena, in, out);
+  moec_report_input all = *in;
+  if (!s) all = with_kernels(in, &set, arena);
+  if (!s) s = moec_report_build(m, &all, out);
+  if (!s && in->training) s = moec_plan_build(&t, m, &set, combine);
+  if (!s && in->training) s = moec_report_add_training(m, &all, &t, *out);
+  if (s) json_decref(*out), *out = NULL;
   moec_buf_fini(&source);
   moec_plan_tables_fini(&t);
   moec_arena_destroy(arena);
   return s;
-}
-
-/* The report as text, malloc'ed. */
-static moec_status *report_text(moec_module *m, const moec_kernel_set *set, moec_arena *a, const moec_report_input *in,
-                                char **out) {
-  json_t *report = NULL;
-  MOEC_TRY(report_of(m, set, a, in, &report));
-  *out = json_dumps(report, JSON_COMPACT);
-  json_decref(report);
-  return *out ? NULL : moec_error(MOEC_OUT_OF_MEMORY, "writing the report");
 }
 
 /* ---- the file ----------------------------------------------------------------------------- */
@@ -156,15 +151,35 @@ static moec_status *compile(const moec_codegen_options *o, const moec_plan_table
   return moec_nvrtc_cubin(moec_buf_str(source), o->cuda, kernels, options);
 }
 
+/* Before the plan is built, as when there is no plan. */
+static moec_status *begin_report(moec_module *m, const moec_codegen_options *o, const moec_kernel_set *set,
+                                 moec_arena *a, json_t **out) {
+  moec_report_input in = with_kernels(o->report, set, a);
+  return moec_report_build(m, &in, out);
+}
+
+/* |report| as text, malloc'ed; with the part on training, for which the plan is needed. */
+static moec_status *end_report(moec_module *m, const moec_codegen_options *o, const moec_kernel_set *set,
+                               const moec_plan_tables *t, json_t *report, char **out) {
+  moec_report_input in = with_kernels(o->report, set, t->arena);
+  if (in.training) MOEC_TRY(moec_report_add_training(m, &in, t, report));
+  *out = json_dumps(report, JSON_COMPACT);
+  return *out ? NULL : moec_error(MOEC_OUT_OF_MEMORY, "writing the report");
+}
+
 static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec_plan_tables *t, artifact *x,
                              const char *path) {
   moec_kernel_set set = {0};
   moec_buf source = {0}, options = {0};
+  json_t *report = NULL;
   moec_buf_puts(&options, o->options_text);
   moec_status *s = build_kernels(m, t, o->cuda, &set, &source);
-  if (!s && o->report) s = report_text(m, &set, t->arena, o->report, &x->report);
+  if (!s && o->report) s = begin_report(m, o, &set, t->arena, &report);
   if (!s) s = moec_plan_build(t, m, &set, o->combine);
+  if (!s && report) s = end_report(m, o, &set, t, report, &x->report);
+  json_decref(report);
   if (!s) s = compile(o, t, &source, &x->kernels, &options);
+  if (!s) s = moec_plan_digests(t, m);
   if (!s) {
     moec_plan_header head = {.model = moec_plan_sym(t, m->name), .options = moec_plan_str(t, moec_buf_str(&options))};
     head.target = moec_plan_str(t, o->cuda ? moec_arena_printf(t->arena, "cuda:%s", o->cuda) : "cpu");

@@ -18,9 +18,10 @@ typedef struct moec_codegen_options {
   const char *dump_dir;     /* also write the emitted sources there; NULL: not */
 } moec_codegen_options;
 
-/* The partition report of |m| with what code generation knows of its kernels; *out is the caller's.
- * Needs no C compiler. */
-moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, json_t **out) MOEC_MUST_USE;
+/* The partition report of |m| with what code generation knows of its kernels and, with in->training, of its plan; *out
+ * is the caller's. Needs no C compiler. */
+moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, moec_combine combine,
+                                 json_t **out) MOEC_MUST_USE;
 
 /* Emits and compiles the kernels of |m| (every function went through the fuse pass), builds the
  * plan and writes the executable |path|, whole or not at all. The C compiler is $CC, else cc; that of CUDA is NVRTC

@@ -13,10 +13,12 @@ typedef struct moec_kernel_set {
   size_t n;             /* m->n_fns */
 } moec_kernel_set;
 
-/* Fills |t| from |m|, in which every function went through the fuse pass. Errors name nodes that
- * have no runtime step. */
+/* Fills |t| from |m|, in which every function went through the fuse pass; without the digests of files. Errors name
+ * nodes that have no runtime step. */
 moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_kernel_set *kernels,
                              moec_combine combine) MOEC_MUST_USE;
+/* The digests of the files of |t|, which was built from |m|: reads every byte of them. */
+moec_status *moec_plan_digests(moec_plan_tables *t, const moec_module *m) MOEC_MUST_USE;
 
 /* codegen/plan_steps.c: the library step of a node: step op and integer attributes. */
 moec_status *moec_plan_library_step(moec_plan_tables *t, const moec_graph *g, moec_node n,
@@ -37,6 +39,19 @@ bool moec_plan_only_weighted(const moec_graph *g, moec_node n);
 
 /* codegen/emit_cuda_library.c: the library kernels for the steps of |t|, behind the prelude. */
 void moec_emit_cuda_library(moec_buf *b, const moec_plan_tables *t);
+
+/* codegen/plan_peak.c: what one run of a program costs at the sizes |symbols|; -1: not known there, or too large. */
+typedef struct moec_plan_cost {
+  int64_t steps, kernels; /* kernels: those of the steps that are launches of generated kernels */
+  int64_t flops;
+  int64_t peak;           /* bytes of the arena that the runtime places the program's buffers in */
+} moec_plan_cost;
+moec_plan_cost moec_plan_cost_of(const moec_plan_tables *t, moec_schedule program, const int64_t *symbols);
+
+/* codegen/report_train.c: adds "training" to the report |out| of |m|, with in->training set; |t| is the finished
+ * plan. */
+moec_status *moec_report_add_training(moec_module *m, const moec_report_input *in, const moec_plan_tables *t,
+                                      json_t *out) MOEC_MUST_USE;
 
 /* codegen/plan_lifetimes.c: schedules sorted, accumulators aliased, first and last use of step buffers. */
 void moec_plan_lifetimes(moec_plan_tables *t);

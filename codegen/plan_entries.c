@@ -97,18 +97,24 @@ static void add_symbols_and_constraints(flattener *c) {
 }
 
 /* Named files are referred to; nameless ones are the model's inline data and get copied. */
-static moec_status *add_files(flattener *c) {
+static void add_files(flattener *c) {
   moec_module *m = c->m;
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
   c->file_index = MOEC_NEW_ARRAY(c->t->arena, uint32_t, m->n_files + 1);
   for (size_t i = 0; i < m->n_files; i++) {
     const moec_file *f = &m->files[i];
     c->file_index[i] = MOEC_NONE;
     if (f->name.i == 0) continue;
     moec_plan_file r = {.name = moec_plan_sym(c->t, f->name), .size = f->map.size};
-    MOEC_TRY(moec_map_digest(&f->map, processors < 1 ? 1 : (int)processors, r.sha256));
     c->file_index[i] = MOEC_TABLE_ADD(c->t, files, r);
   }
+}
+
+moec_status *moec_plan_digests(moec_plan_tables *t, const moec_module *m) {
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  size_t n = 0;
+  for (size_t i = 0; i < m->n_files; i++)
+    if (m->files[i].name.i)
+      MOEC_TRY(moec_map_digest(&m->files[i].map, processors < 1 ? 1 : (int)processors, t->files[n++].sha256));
   return NULL;
 }
 
@@ -183,7 +189,7 @@ moec_status *moec_plan_build(moec_plan_tables *t, moec_module *m, const moec_ker
   for (size_t i = 0; i < m->n_params; i++) c.param_tensor[i] = MOEC_NONE;
   c.fn_static = find_static(m, t->arena);
   add_symbols_and_constraints(&c);
-  MOEC_TRY(add_files(&c));
+  add_files(&c);
   for (uint32_t i = 1; i < m->n_fns; i++)
     if (moec_is_entry(m->fns[i])) MOEC_TRY(add_entry(&c, i));
   add_functions(&c);

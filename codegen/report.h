@@ -12,6 +12,14 @@
 
 typedef struct moec_report_dim { const char *name; int64_t value; } moec_report_dim;
 
+/* How a module with the entries for training was compiled, in words. */
+typedef struct moec_report_training {
+  const char *loss;         /* "next-token", or the output that is the loss */
+  double aux_loss, z_loss;
+  const char *recompute, *skip_combine;
+  const json_t *other;      /* the report with the other mode of recompute, to compare; NULL: none */
+} moec_report_training;
+
 typedef struct moec_report_input {
   const char *model; /* file name without folder; NULL: the module's name */
   const char *const *remarks;
@@ -23,6 +31,7 @@ typedef struct moec_report_input {
   /* What code generation knows of the kernel of function f, at [f.i]; NULL, here or there: the report estimates. */
   const char *const *kernel_what;
   const moec_dim *kernel_flops;
+  const moec_report_training *training; /* NULL: the report says nothing of it */
 } moec_report_input;
 
 /* |m| went through outline and fuse; its use lists are rebuilt and dim expressions added. *out is

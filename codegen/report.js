@@ -285,7 +285,7 @@ function remarks() {
 function page() {
   const app = document.getElementById('app');
   put(app, [
-    h('main', {}, header(), blocks(),
+    h('main', {}, header(), blocks(), R.training ? training() : null,
       h('section', { id: 'functions' }, h('h2', {}, 'Functions'),
         h('p.lead', {},
           'From top to bottom: generated kernels (square), library GEMMs (round), the opaque expert region (dashed). The notes between them say why a region ends there. Select anything for details.'),

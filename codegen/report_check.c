@@ -90,6 +90,23 @@ static const field params_fields[] = {{"count", IS_INT, 0}, {"elements", IS_INT,
     {"active", IS_INT, 0},
     {"dense", IS_OBJECT, sum_fields}, {"expert", IS_OBJECT, sum_fields}, {"unused", IS_OBJECT, sum_fields},
     {"list", IS_LIST, param_fields}, END};
+static const field loss_fields[] = {{"name", IS_TEXT, 0}, {"aux", IS_REAL, 0}, {"z", IS_REAL, 0}, END};
+static const field trained_fields[] = {{"trainable", IS_INT, 0}, {"frozen", IS_INT, 0}, {"elements", IS_INT, 0},
+    {"without_gradient", IS_TEXTS, 0}, {"gradient_bytes", IS_INT, 0}, {"adamw_bytes", IS_INT, 0}, END};
+static const field saved_fields[] = {{"from", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0}, END};
+static const field work_fields[] = {{"what", IS_TEXT, 0}, {"saved", IS_INT, 0}, {"again", IS_INT, 0},
+    {"left_out", IS_INT, 0}, END};
+static const field differentiated_fields[] = {{"name", IS_TEXT, 0}, {"function", MAY_BE_FUNCTION, 0},
+    {"forward", IS_TEXT, 0}, {"backward", IS_TEXT, 0}, {"calls", IS_INT, 0}, {"backward_calls", IS_INT, 0},
+    {"saved", IS_LIST, saved_fields}, {"saved_bytes", IS_SIZE, 0}, {"work", IS_LIST, work_fields},
+    {"reader", IS_TEXT_OR_NULL, 0}, END};
+static const field program_fields[] = {{"name", IS_TEXT, 0}, {"entry", IS_TEXT, 0}, {"steps", IS_INT, 0},
+    {"kernels", IS_INT, 0}, {"flops", IS_INT, 0}, {"peak", IS_INT, 0}, END};
+static const field mode_fields[] = {{"recompute", IS_TEXT, 0}, {"peak", IS_INT, 0}, {"saved", IS_INT, 0}, END};
+static const field training_fields[] = {{"loss", IS_OBJECT, loss_fields}, {"recompute", IS_TEXT, 0},
+    {"skip_combine", IS_TEXT, 0}, {"parameters", IS_OBJECT, trained_fields},
+    {"functions", IS_LIST, differentiated_fields}, {"programs", IS_LIST, program_fields},
+    {"modes", IS_LIST, mode_fields}, END};
 static const field report_fields[] = {{"model", IS_TEXT, 0}, {"symbols", IS_LIST, symbol_fields},
     {"constraints", IS_LIST, constraint_fields},
     {"inputs", IS_LIST, value_fields}, {"outputs", IS_LIST, value_fields}, {"totals", IS_OBJECT, totals_fields},
@@ -97,7 +114,7 @@ static const field report_fields[] = {{"model", IS_TEXT, 0}, {"symbols", IS_LIST
         {"moe_layers", IS_LIST, layer_fields},
     {"functions", IS_LIST, function_fields}, {"hoisted", IS_LIST, hoisted_fields},
         {"parameters", IS_OBJECT, params_fields},
-    {"notes", IS_TEXTS, 0}, {"remarks", IS_TEXTS, 0}, END};
+    {"training", MAY_BE_OBJECT, training_fields}, {"notes", IS_TEXTS, 0}, {"remarks", IS_TEXTS, 0}, END};
 
 typedef struct checker {
   size_t n_functions, n_blocks, n_regions;

@@ -195,6 +195,48 @@ static void join_blocks(const json_t *root, moec_buf *b) {
   }
 }
 
+/* ---- training ----------------------------------------------------------------------------- */
+
+/* Each function's forward and backward one, and between them what is saved and what the backward one leaves out. */
+static void draw_pair(const json_t *f, size_t i, moec_buf *b) {
+  const json_t *work = json_object_get(f, "work");
+  static const struct { const char *key, *calls, *mark; } ends[] = {
+      {"forward", "calls", "fwd"}, {"backward", "backward_calls", "bwd"}};
+  for (size_t k = 0; k < 2; k++) {
+    moec_buf_printf(b, "    t%zu_%s [shape=box, style=\"filled,rounded\", fillcolor=\"#e6f2e6\", label=\"", i,
+                    ends[k].mark);
+    quoted(b, moec_report_text(f, ends[k].key));
+    moec_buf_printf(b, " x%lld\"];\n", (long long)moec_report_int(f, ends[k].calls));
+  }
+  moec_buf_printf(b, "    t%zu_fwd -> t%zu_bwd [label=\"saves ", i, i);
+  moec_report_human_bytes(b, moec_report_value(f, "saved_bytes"));
+  moec_buf_puts(b, " a call");
+  bool any = false;
+  for (size_t k = 0; k < json_array_size(work); k++) {
+    const json_t *w = json_array_get(work, k);
+    if (!moec_report_int(w, "left_out")) continue;
+    moec_buf_puts(b, any ? "\\n" : "\\nleaves out\\n");
+    quoted(b, moec_report_text(w, "what"));
+    any = true;
+  }
+  moec_buf_puts(b, "\"];\n");
+}
+
+static void draw_training(const json_t *t, moec_buf *b) {
+  const json_t *fns = json_object_get(t, "functions"), *modes = json_object_get(t, "modes");
+  if (!t) return;
+  moec_buf_puts(b, "  subgraph cluster_training {\n    style=rounded; color=\"#888888\"; label=\"training");
+  for (size_t i = 0; i < json_array_size(modes); i++) {
+    moec_buf_puts(b, "\\nrecompute ");
+    quoted(b, moec_report_text(json_array_get(modes, i), "recompute"));
+    moec_buf_puts(b, ": planned peak ");
+    moec_report_human_bytes(b, moec_report_int(json_array_get(modes, i), "peak"));
+  }
+  moec_buf_puts(b, "\";\n");
+  for (size_t i = 0; i < json_array_size(fns); i++) draw_pair(json_array_get(fns, i), i, b);
+  moec_buf_puts(b, "  }\n");
+}
+
 void moec_report_view_dot(const json_t *root, moec_buf *out) {
   const json_t *fns = json_object_get(root, "functions");
   moec_buf_puts(out, "digraph moec {\n  compound=true; newrank=true; fontname=\"Helvetica\"; label=\"");
@@ -211,5 +253,6 @@ void moec_report_view_dot(const json_t *root, moec_buf *out) {
     for (size_t i = 0; i < json_array_size(json_object_get(root, "runs")); i++) draw_run(root, i, out);
     join_blocks(root, out);
   }
+  draw_training(json_object_get(root, "training"), out);
   moec_buf_puts(out, "}\n");
 }

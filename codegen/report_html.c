@@ -26,13 +26,13 @@ static void put_file(moec_buf *b, const char *name) {
 static void put_title(const json_t *root, moec_buf *b) { escaped(b, moec_report_text(root, "model")); }
 
 static void put_style(const json_t *root, moec_buf *b) {
-  (void)root;
   put_file(b, "report.css");
+  if (json_object_get(root, "training")) put_file(b, "report_train.css");
 }
 
 static void put_script(const json_t *root, moec_buf *b) {
-  (void)root;
   put_file(b, "report_flow.js");
+  if (json_object_get(root, "training")) put_file(b, "report_train.js");
   put_file(b, "report.js");
 }
 

@@ -2,6 +2,7 @@
 #ifndef MOEC_CODEGEN_REPORT_INTERNAL_H
 #define MOEC_CODEGEN_REPORT_INTERNAL_H
 
+#include "codegen/plan_build.h"
 #include "codegen/report.h"
 #include "include/plan.h"
 #include "ir/half.h"

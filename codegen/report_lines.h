@@ -21,5 +21,8 @@ void moec_report_many(moec_buf *b, int64_t n, const char *one); /* "1 call", "2 
 
 /* codegen/report_text_fn.c: one function with its regions and cuts. */
 void moec_report_text_function(const json_t *root, const json_t *fn, moec_buf *b);
+/* codegen/report_text_train.c: the part on training; nothing where there is none. */
+void moec_report_text_training(const json_t *root, moec_buf *b);
+void moec_report_sizes_line(const json_t *root, moec_buf *b); /* " at batch 1, seq 128" */
 
 #endif

@@ -37,7 +37,7 @@ static void draw_parameters(const json_t *root, moec_buf *b) {
   moec_report_end_line(b);
 }
 
-static void draw_sizes(const json_t *root, moec_buf *b) {
+void moec_report_sizes_line(const json_t *root, moec_buf *b) {
   const json_t *list = json_object_get(root, "symbols");
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *s = json_array_get(list, i);
@@ -70,7 +70,7 @@ static void draw_totals(const json_t *root, moec_buf *b) {
   moec_buf_puts(b, ", ");
   moec_report_human_bytes(b, moec_report_value(t, "bytes"));
   moec_buf_puts(b, " through memory");
-  draw_sizes(root, b);
+  moec_report_sizes_line(root, b);
   moec_report_end_line(b);
 }
 
@@ -224,6 +224,7 @@ void moec_report_view_text(const json_t *root, moec_buf *out) {
   draw_blocks(root, out);
   draw_layers(root, out);
   draw_hoisted(root, out);
+  moec_report_text_training(root, out);
   moec_report_heading(out, "Functions, from top to bottom; ~> where a value goes and why the region ends there");
   moec_report_pad(out, 78);
   moec_buf_puts(out, "FLOP       memory");

@@ -27,7 +27,7 @@ static const char usage[] =
     "            [--train [--loss next-token|OUTPUT] [--aux-loss C] [--z-loss C]\n"
     "             [--recompute none|block] [--skip-recompute-combine auto|on|off]\n"
     "             [--train-params GLOB ...] [--freeze GLOB ...]]\n"
-    "       moec inspect FILE [--format text|json|dot|html] [-o OUT] [--dim NAME=N ...]\n"
+    "       moec inspect FILE [--format text|json|dot|html] [-o OUT] [--dim NAME=N ...] [--train ...]\n"
     "            FILE: a model (.onnx) or an executable made by moec compile\n";
 
 enum { MAX_LIST = 64 };
@@ -66,14 +66,14 @@ static const flag flags[] = {
     {"--dump-dir", TEXT, offsetof(arguments, dump_dir), "compile inspect", false},
     {"--remarks", SWITCH, offsetof(arguments, remarks), "compile", false},
     {"--combine-impl", TEXT, offsetof(arguments, combine), "compile", false},
-    {"--train", SWITCH, offsetof(arguments, train), "compile", false},
-    {"--loss", TEXT, offsetof(arguments, loss), "compile", true},
-    {"--aux-loss", TEXT, offsetof(arguments, aux_loss), "compile", true},
-    {"--z-loss", TEXT, offsetof(arguments, z_loss), "compile", true},
-    {"--recompute", TEXT, offsetof(arguments, recompute), "compile", true},
-    {"--skip-recompute-combine", TEXT, offsetof(arguments, skip), "compile", true},
-    {"--train-params", RULE, '+', "compile", true},
-    {"--freeze", RULE, '-', "compile", true},
+    {"--train", SWITCH, offsetof(arguments, train), "compile inspect", false},
+    {"--loss", TEXT, offsetof(arguments, loss), "compile inspect", true},
+    {"--aux-loss", TEXT, offsetof(arguments, aux_loss), "compile inspect", true},
+    {"--z-loss", TEXT, offsetof(arguments, z_loss), "compile inspect", true},
+    {"--recompute", TEXT, offsetof(arguments, recompute), "compile inspect", true},
+    {"--skip-recompute-combine", TEXT, offsetof(arguments, skip), "compile inspect", true},
+    {"--train-params", RULE, '+', "compile inspect", true},
+    {"--freeze", RULE, '-', "compile inspect", true},
 };
 
 static const flag *find_flag(const char *command, const char *name) {
@@ -182,8 +182,9 @@ static moec_status *parse_coefficient(const char *flag_name, const char *text, d
   return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a number of at least 0, got \"%s\"", flag_name, text);
 }
 
+static const char *const recompute_words[] = {"none", "block"}, *const skip_words[] = {"auto", "off", "on"};
+
 static moec_status *parse_training(const arguments *a, moec_compile_options *out) {
-  static const char *const recompute[] = {"none", "block"}, *const skip[] = {"auto", "off", "on"};
   int choice;
   out->train = a->train;
   out->loss = a->loss;
@@ -192,9 +193,9 @@ static moec_status *parse_training(const arguments *a, moec_compile_options *out
   if (a->needs_train && !a->train) return moec_error(MOEC_INVALID_ARGUMENT, "%s needs --train", a->needs_train);
   MOEC_TRY(parse_coefficient("--aux-loss", a->aux_loss, &out->aux_loss));
   MOEC_TRY(parse_coefficient("--z-loss", a->z_loss, &out->z_loss));
-  MOEC_TRY(parse_choice("--recompute", a->recompute, 2, recompute, 0, &choice));
+  MOEC_TRY(parse_choice("--recompute", a->recompute, 2, recompute_words, 0, &choice));
   out->recompute = (moec_recompute)choice;
-  MOEC_TRY(parse_choice("--skip-recompute-combine", a->skip, 3, skip, 0, &choice));
+  MOEC_TRY(parse_choice("--skip-recompute-combine", a->skip, 3, skip_words, 0, &choice));
   out->skip_combine = (moec_skip)choice;
   return NULL;
 }
@@ -293,21 +294,68 @@ static void describe_options(const arguments *a, moec_buf *b) {
     moec_buf_printf(b, " %s %s", a->rules[i][0] == '+' ? "--train-params" : "--freeze", a->rules[i] + 1);
 }
 
-static moec_status *compile_module(const arguments *a, moec_module *m, const moec_pass_ctx *cx) {
+/* ---- the report --------------------------------------------------------------------------- */
+
+typedef struct report_parts {
+  moec_report_input in;
+  moec_report_training training;
+  moec_combine combine;
+  json_t *other; /* owned */
+} report_parts;
+
+static void describe_report(const arguments *a, const moec_pass_ctx *cx, report_parts *out) {
+  const moec_compile_options *o = cx->options;
+  out->in = (moec_report_input){.remarks = cx->remarks.lines, .n_remarks = cx->remarks.n};
+  if (!o->train) return;
+  out->training = (moec_report_training){.loss = a->loss ? a->loss : "next-token", .aux_loss = o->aux_loss,
+      .z_loss = o->z_loss, .recompute = recompute_words[o->recompute], .skip_combine = skip_words[o->skip_combine],
+      .other = out->other};
+  out->in.training = &out->training;
+}
+
+/* The model once more with the other mode of recompute: what its plan needs is shown beside this one's. */
+static moec_status *report_of_other(const arguments *a, const moec_compile_options *o, report_parts *p) {
+  moec_compile_options flipped = *o;
+  arguments quiet = *a;
+  report_parts alone = {.combine = p->combine};
+  moec_pass_ctx cx;
+  moec_module *m = NULL;
+  quiet.dump_dir = NULL;
+  flipped.recompute = o->recompute == MOEC_RECOMPUTE_BLOCK ? MOEC_RECOMPUTE_NONE : MOEC_RECOMPUTE_BLOCK;
+  if (o->skip_combine == MOEC_SKIP_ON) flipped.skip_combine = MOEC_SKIP_AUTO; /* not asked of that mode */
+  moec_status *s = front(&quiet, &flipped, &cx, &m);
+  if (!s) {
+    describe_report(a, &cx, &alone);
+    s = moec_codegen_report(m, &alone.in, alone.combine, &p->other);
+  }
+  moec_module_destroy(m);
+  return moec_context(s, "with --recompute %s, to compare", recompute_words[flipped.recompute]);
+}
+
+static moec_status *prepare_report(const arguments *a, const moec_pass_ctx *cx, report_parts *out) {
   static const char *const combine[] = {"fused_weighted_sum", "weighted_sum", "legacy_bmm"};
   int choice;
-  moec_buf options = {0};
   MOEC_TRY(parse_choice("--combine-impl", a->combine, 3, combine, 0, &choice));
-  moec_report_input report = {.remarks = cx->remarks.lines, .n_remarks = cx->remarks.n};
+  *out = (report_parts){.combine = (moec_combine)choice};
+  if (cx->options->train) MOEC_TRY(report_of_other(a, cx->options, out));
+  describe_report(a, cx, out);
+  return NULL;
+}
+
+static moec_status *compile_module(const arguments *a, moec_module *m, const moec_pass_ctx *cx) {
+  moec_buf options = {0};
+  report_parts report;
+  MOEC_TRY(prepare_report(a, cx, &report));
   moec_codegen_options o = {.stub = moec_stub_begin, .stub_size = (size_t)(moec_stub_end - moec_stub_begin)};
-  o.report = &report;
+  o.report = &report.in;
   describe_options(a, &options);
   o.options_text = moec_buf_str(&options);
-  o.combine = (moec_combine)choice;
+  o.combine = report.combine;
   o.dump_dir = a->dump_dir;
   o.cuda = cuda_of(a);
   moec_status *s = moec_codegen(m, &o, a->output);
   moec_buf_fini(&options);
+  json_decref(report.other);
   for (size_t i = 0; !s && a->remarks && i < cx->remarks.n; i++)
     fprintf(stderr, "moec: remark: %s\n", cx->remarks.lines[i]);
   return s;
@@ -387,16 +435,19 @@ static moec_status *report_of_model(const arguments *a, json_t **out) {
   moec_pass_ctx cx;
   moec_module *m = NULL;
   MOEC_TRY(parse_options(a, &o));
+  report_parts p = {0};
   moec_status *s = front(a, &o, &cx, &m);
-  moec_report_input in = {.remarks = cx.remarks.lines, .n_remarks = cx.remarks.n};
-  if (!s) s = moec_codegen_report(m, &in, out);
+  if (!s) s = prepare_report(a, &cx, &p);
+  if (!s) s = moec_codegen_report(m, &p.in, p.combine, out);
+  json_decref(p.other);
   moec_module_destroy(m);
   return s;
 }
 
-/* An executable's sizes and weights were settled when it was compiled. */
+/* What an executable is was settled when it was compiled. */
 static moec_status *expect_no_model_flags(const arguments *a) {
   const char *given = a->n_list ? "--dim" : a->weights ? "--weights" : a->dump_dir ? "--dump-dir" : NULL;
+  if (a->train || a->needs_train) given = a->train ? "--train" : a->needs_train;
   if (!given) return NULL;
   return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a model, got an executable: %s", given, a->input);
 }

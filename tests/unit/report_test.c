@@ -1,7 +1,7 @@
 /* The partition report: a small fused module to JSON and to every view, and reports nobody vouches for. */
 #include "codegen/report.h"
 
-#include "tests/unit/unit.h"
+#include "tests/unit/report_tools.h"
 
 /* One block of one MoE half-block called twice between an embedding and a head. */
 static const char model[] =
@@ -103,37 +103,6 @@ static json_t *report_of(const char *text, const moec_report_input *in) {
 static json_t *small(void) {
   static const char *const remarks[] = {"outline: said why"};
   return report_of(model, &(moec_report_input){.remarks = remarks, .n_remarks = 1});
-}
-
-static char *render(const json_t *r, const char *format) {
-  moec_buf b = {0};
-  UNIT_OK(moec_report_render(r, format, &b));
-  char *text = strdup(moec_buf_str(&b));
-  moec_buf_fini(&b);
-  return text;
-}
-
-/* The value at "functions.1.regions.0.title": numbers index lists. */
-static const json_t *at(const json_t *v, const char *path) {
-  char key[64];
-  while (v && *path) {
-    size_t n = strcspn(path, ".");
-    snprintf(key, sizeof key, "%.*s", (int)n, path);
-    v = json_is_array(v) ? json_array_get(v, (size_t)atoi(key)) : json_object_get(v, key);
-    path += n + (path[n] == '.');
-  }
-  return v;
-}
-
-static const char *text_at(const json_t *r, const char *path) {
-  const char *s = json_string_value(at(r, path));
-  if (!s) ck_abort_msg("no text at %s", path);
-  return s;
-}
-
-static long long int_at(const json_t *r, const char *path) {
-  if (!json_is_integer(at(r, path))) ck_abort_msg("no integer at %s", path);
-  return json_integer_value(at(r, path));
 }
 
 START_TEST(the_model) {
@@ -259,15 +228,8 @@ END_TEST
 START_TEST(dot_is_balanced) {
   json_t *r = small();
   char *s = render(r, "dot");
-  int depth = 0;
-  bool quoted = false;
-  for (const char *p = s; *p; p++) {
-    if (quoted && *p == '\\') p++;
-    else if (*p == '"') quoted = !quoted;
-    else if (!quoted) depth += (*p == '{') - (*p == '}');
-    ck_assert_int_ge(depth, 0);
-  }
-  ck_assert(depth == 0 && !quoted && strstr(s, "cluster_f1_r4") && strstr(s, "run0"));
+  check_balanced(s);
+  ck_assert(strstr(s, "cluster_f1_r4") && strstr(s, "run0"));
   free(s);
   json_decref(r);
 }
@@ -339,36 +301,6 @@ START_TEST(unknown_formats) {
   json_decref(r);
 }
 END_TEST
-
-/* Values of the report replaced or removed, one at a time: an error or a drawing, never a crash. */
-static size_t damage(json_t *root, json_t *v, size_t n) {
-  static const char *const views[] = {"text", "dot", "text", "dot", "html"};
-  const char *key;
-  void *next;
-  json_t *child;
-  json_object_foreach_safe(v, next, key, child) {
-    char name[64];
-    snprintf(name, sizeof name, "%s", key);
-    json_incref(child);
-    for (size_t k = 0; k < 2; k++, n++) {
-      json_t *others[] = {NULL,         json_null(),  json_integer(-7), json_integer(1LL << 60), json_string("x"),
-                          json_array(), json_object()};
-      moec_buf b = {0};
-      json_t *other = others[n % 7];
-      if (other) json_object_set(v, name, other);
-      else json_object_del(v, name);
-      moec_status_free(moec_report_render(root, views[n % 5], &b));
-      moec_buf_fini(&b);
-      for (size_t i = 0; i < 7; i++) json_decref(others[i]);
-    }
-    json_object_set_new(v, name, child);
-    n = damage(root, child, n);
-  }
-  size_t size = json_array_size(v);
-  if (size) n = damage(root, json_array_get(v, 0), n);
-  if (size > 1) n = damage(root, json_array_get(v, size - 1), n);
-  return n;
-}
 
 START_TEST(edited_reports) {
   json_t *r = small(), *out = NULL;
