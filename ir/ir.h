@@ -189,7 +189,7 @@ typedef struct moec_constraint { moec_dim a, b; moec_sym where; moec_sym what; }
 
 /* What became of the work of a function in its backward function: nodes by op, or by their part of an expert layer. */
 typedef struct moec_replay_work {
-  const char *what;              /* "dot", "moe.grouped_dot (fc2)" */
+  const char *what;              /* "dot", "fc2" */
   uint32_t saved, again, left_out; /* result saved by the forward function; computed again; neither: nobody reads it */
 } moec_replay_work;
 

@@ -24,7 +24,7 @@ static void find_down(const moec_graph *g, uint32_t n_f, uint8_t *down, uint8_t 
 static const char *what_of(const moec_graph *g, uint32_t n, const uint8_t *down) {
   moec_op op = g->nodes[n].op;
   if (op != MOEC_OP_MOE_GROUPED_DOT) return moec_op_get(op)->text;
-  return down[n] ? "moe.grouped_dot (fc2)" : "moe.grouped_dot (fc1)";
+  return down[n] ? "fc2" : "fc1";
 }
 
 /* ---- the list ------------------------------------------------------------------------------- */
