@@ -37,12 +37,12 @@ sed 's/"vocab_size": 199/"vocab_size": 256/; s/"num_hidden_layers": 3/"num_hidde
 export MOEC_WEIGHTS=$dir/hub MOEC_THREADS=2
 
 echo "== learning"
-done_ "$model" train --data "$text" --steps 90 --batch 4 --seq 64 --lr 1e-2 --warmup 5 --save "$dir/learned" --log-every 45
+done_ "$model" train --data "$text" --steps 60 --batch 4 --seq 64 --lr 1e-2 --warmup 5 --save "$dir/learned" --log-every 30
 cat "$dir/log"
-[ "$(grep -c '^step ' "$dir/log")" -eq 3 ] || fail "expected lines of steps 1, 45 and 90"
+[ "$(grep -c '^step ' "$dir/log")" -eq 3 ] || fail "expected lines of steps 1, 30 and 60"
 read -r loss entropy < <(sed -nE 's/^loss ([0-9.]+), .* entropy of the text ([0-9.]+)$/\1 \2/p' "$dir/log")
 below "${loss:-9}" "${entropy:-0}" || fail "the loss, ${loss:-none}, is not below the unigram entropy, ${entropy:-none}"
-[ "$(wc -l <"$dir/learned/loss.csv")" -eq 91 ] || fail "expected a row a step in loss.csv"
+[ "$(wc -l <"$dir/learned/loss.csv")" -eq 61 ] || fail "expected a row a step in loss.csv"
 grep -q '</svg>' "$dir/learned/loss.svg" || fail "no curve"
 
 echo "== the saved weights"
