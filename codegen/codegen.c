@@ -175,6 +175,7 @@ static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec
   moec_buf_puts(&options, o->options_text);
   moec_status *s = build_kernels(m, t, o->cuda, &set, &source);
   if (!s && o->report) s = begin_report(m, o, &set, t->arena, &report);
+  t->embed_weights = o->embed_weights;
   if (!s) s = moec_plan_build(t, m, &set, o->combine);
   if (!s && report) s = end_report(m, o, &set, t, report, &x->report);
   json_decref(report);

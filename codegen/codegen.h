@@ -15,6 +15,7 @@ typedef struct moec_codegen_options {
   const char *options_text; /* for `info`: the options that change the result */
   const char *cuda;         /* architecture of the GPU, "sm_90a"; NULL: the cpu target */
   moec_combine combine;
+  bool embed_weights;       /* all weights are copied into the file, which then needs no other */
   const char *dump_dir;     /* also write the emitted sources there; NULL: not */
 } moec_codegen_options;
 

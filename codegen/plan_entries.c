@@ -103,13 +103,14 @@ static void add_files(flattener *c) {
   for (size_t i = 0; i < m->n_files; i++) {
     const moec_file *f = &m->files[i];
     c->file_index[i] = MOEC_NONE;
-    if (f->name.i == 0) continue;
+    if (f->name.i == 0 || c->t->embed_weights) continue;
     moec_plan_file r = {.name = moec_plan_sym(c->t, f->name), .size = f->map.size};
     c->file_index[i] = MOEC_TABLE_ADD(c->t, files, r);
   }
 }
 
 moec_status *moec_plan_digests(moec_plan_tables *t, const moec_module *m) {
+  if (t->embed_weights) return NULL; /* no file is referred to */
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   size_t n = 0;
   for (size_t i = 0; i < m->n_files; i++)

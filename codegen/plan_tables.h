@@ -16,6 +16,7 @@ typedef struct moec_plan_tables {
   uint32_t *str_of_sym; /* by symbol handle */
   size_t n_str_of_sym, cap_str_of_sym;
   moec_buf data; /* the data section */
+  bool embed_weights; /* weights of files are copied there too */
 } moec_plan_tables;
 #undef MOEC_TABLE_FIELD
 

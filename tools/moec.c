@@ -23,7 +23,7 @@ static const char usage[] =
     "holes\n"
     "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu|cuda[:sm_90a]]\n"
     "            [--precision f32] [--combine-impl fused_weighted_sum|weighted_sum|legacy_bmm]\n"
-    "            [--dim NAME=N ...] [--dump-dir DIR] [--remarks]\n"
+    "            [--dim NAME=N ...] [--embed-weights] [--dump-dir DIR] [--remarks]\n"
     "            [--train [--loss next-token|OUTPUT] [--aux-loss C] [--z-loss C]\n"
     "             [--recompute none|block] [--skip-recompute-combine auto|on|off]\n"
     "             [--train-params GLOB ...] [--freeze GLOB ...]]\n"
@@ -40,7 +40,7 @@ typedef struct arguments {
   const char *rules[MAX_LIST]; /* "+GLOB" of --train-params, "-GLOB" of --freeze, in order */
   int n_rules;
   char rule_text[MAX_LIST][256];
-  bool remarks, train;
+  bool remarks, train, embed_weights;
   const char *needs_train; /* the first flag given that does */
 } arguments;
 
@@ -65,6 +65,7 @@ static const flag flags[] = {
     {"--dim", LIST, 0, "compile inspect", false},
     {"--dump-dir", TEXT, offsetof(arguments, dump_dir), "compile inspect", false},
     {"--remarks", SWITCH, offsetof(arguments, remarks), "compile", false},
+    {"--embed-weights", SWITCH, offsetof(arguments, embed_weights), "compile", false},
     {"--combine-impl", TEXT, offsetof(arguments, combine), "compile", false},
     {"--train", SWITCH, offsetof(arguments, train), "compile inspect", false},
     {"--loss", TEXT, offsetof(arguments, loss), "compile inspect", true},
@@ -351,6 +352,7 @@ static moec_status *compile_module(const arguments *a, moec_module *m, const moe
   describe_options(a, &options);
   o.options_text = moec_buf_str(&options);
   o.combine = report.combine;
+  o.embed_weights = a->embed_weights;
   o.dump_dir = a->dump_dir;
   o.cuda = cuda_of(a);
   moec_status *s = moec_codegen(m, &o, a->output);
