@@ -1,4 +1,5 @@
-/* The module around the nodes: programs with their inputs and outputs, gradients, symbols, constraints, files, functions. */
+/* The module around the nodes: programs with their inputs and outputs, gradients, symbols, constraints, files,
+ * functions. */
 #include <string.h>
 #include <unistd.h>
 
@@ -9,10 +10,11 @@ static void add_io(flattener *c, frame *f) {
   for (size_t i = 0; i < g->n_inputs; i++) {
     moec_value v = g->inputs[i];
     const char *name = moec_sym_str(c->m, moec_value_get(g, v)->name);
-    f->slots[v.i] = (slot){moec_flat_tensor(c, MOEC_BUFFER_INPUT, moec_value_get(g, v)->type, name), c->program, MOEC_NONE};
+    uint32_t tensor = moec_flat_tensor(c, MOEC_BUFFER_INPUT, moec_value_get(g, v)->type, name);
+    f->slots[v.i] = (slot){tensor, c->program, MOEC_NONE};
     const moec_value_info *info = moec_value_get(g, v);
     MOEC_TABLE_ADD(c->t, inputs, ((moec_plan_io){.name = moec_plan_str(c->t, name),
-                                                 .tensor = f->slots[v.i].tensor,
+                                                 .tensor = tensor,
                                                  .has_default = info->has_default,
                                                  .schedule = (uint32_t)c->program,
                                                  .dflt = info->dflt}));
