@@ -108,6 +108,24 @@ static moec_status *add_gradients(grad *g) {
   return NULL;
 }
 
+/* How many rows each expert of |layer| got, i64 [experts]: of the forward pass, also where it is replayed. */
+static moec_status *add_counts(grad *g, uint32_t layer) {
+  moec_layer_routes l;
+  moec_tensor counts;
+  char name[40];
+  MOEC_TRY(moec_route(g->m, layer, &l));
+  if (!l.offsets.data) return NULL;
+  const int32_t *offsets = l.offsets.data;
+  int64_t experts = l.offsets.dims[0] - 1;
+  MOEC_TRY(moec_tensor_init(&counts, MOEC_I64, 1, &experts));
+  for (int64_t e = 0; e < experts; e++) ((int64_t *)counts.data)[e] = offsets[e + 1] - offsets[e];
+  snprintf(name, sizeof name, "%u", layer);
+  const moec_view v = {counts.data, MOEC_DTYPE_I64, 1, {experts}};
+  moec_status *s = moec_rt_bag_add(&g->bag, "tokens_per_expert.", name, &v, MOEC_DTYPE_NONE);
+  moec_tensor_fini(&counts);
+  return s;
+}
+
 static moec_status *run(grad *g) {
   moec_program program;
   MOEC_TRY(choose_program(g, &program));
@@ -121,6 +139,7 @@ static moec_status *run(grad *g) {
   MOEC_TRY(program == MOEC_TRAIN ? moec_loss_and_gradients(g->m, 0, NULL) : moec_vjp(g->m, 0));
   MOEC_TRY(moec_rt_bag_add_outputs(&g->bag, g->m, program, ""));
   MOEC_TRY(moec_rt_bag_add_routes(&g->bag, g->m));
+  for (uint32_t i = 0; i < moec_route_count(g->m); i++) MOEC_TRY(add_counts(g, i));
   MOEC_TRY(add_gradients(g));
   return moec_rt_bag_write(&g->bag, g->out);
 }

@@ -44,6 +44,24 @@ static double number(const moec_safetensors *st, const char *name) {
   return moec_load_f64(e->tensor.dtype, e->tensor.data, 0);
 }
 
+/* Each expert got as many tokens as the routes say: they are counted once, also where the forward pass is replayed. */
+static void check_counts(const moec_safetensors *got) {
+  char name[64];
+  for (int layer = 0; layer < 2; layer++) {
+    snprintf(name, sizeof name, "route.%d.indices", layer);
+    const moec_st_entry *routes = moec_safetensors_find(got, name);
+    snprintf(name, sizeof name, "tokens_per_expert.%d", layer);
+    const moec_st_entry *counts = moec_safetensors_find(got, name);
+    ck_assert(routes && counts);
+    for (int64_t e = 0; e < moec_tensor_numel(&counts->tensor); e++) {
+      int64_t n = 0;
+      for (int64_t i = 0; i < moec_tensor_numel(&routes->tensor); i++)
+        n += moec_load_i64(MOEC_I64, routes->tensor.data, (size_t)i) == e;
+      UNIT_TRUE(moec_load_i64(MOEC_I64, counts->tensor.data, (size_t)e) == n);
+    }
+  }
+}
+
 static void check_gradients(const subject *s, const moec_safetensors *golden, const moec_safetensors *got) {
   size_t compared = 0;
   double worst = 0;
@@ -82,6 +100,7 @@ START_TEST(loss_gradients_and_routes) {
          s->family, dir, dir, dir, dir);
   UNIT_OK(moec_safetensors_open(unit_path(path, dir, "out.safetensors"), &got));
   check_gradients(s, golden, got);
+  check_counts(got);
   moec_safetensors_close(got);
   moec_safetensors_close(golden);
   unit_remove(dir);
