@@ -42,6 +42,18 @@ if(MOEC_SANITIZE)
                           UBSAN_OPTIONS=print_stacktrace=1)
 endif()
 
+# A driver and a cuBLAS for machines without a GPU, under the names of the real ones.
+set(fake_names cuda cublas)
+set(fake_suffixes .so.1 .so.13)
+foreach(name suffix IN ZIP_LISTS fake_names fake_suffixes)
+  add_library(fake-${name} SHARED tests/support/fake_${name}.c)
+  target_compile_options(fake-${name} PRIVATE ${MOEC_WARNINGS})
+  target_link_options(fake-${name} PRIVATE -Wl,-soname,lib${name}${suffix})
+  set_target_properties(fake-${name} PROPERTIES OUTPUT_NAME ${name} SUFFIX ${suffix} NO_SONAME TRUE
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake)
+endforeach()
+target_link_libraries(fake-cublas PRIVATE fake-cuda)
+
 file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*_test.c)
 foreach(file IN LISTS programs)
   cmake_path(GET file STEM name)
@@ -49,17 +61,29 @@ foreach(file IN LISTS programs)
   cmake_path(GET folder FILENAME label)
   moec_test_program(${name} ${file})
   target_link_libraries(${name} PRIVATE PkgConfig::CHECK)
+  if(name STREQUAL runtime_cuda_test)
+    add_dependencies(${name} fake-cuda fake-cublas)
+  endif()
   add_test(NAME ${label}/${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${label}/${name} PROPERTIES LABELS ${label} TIMEOUT 600
                        SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endforeach()
+
+# What a GPU computed against golden files; tests/gpu/*_test.sh run on a machine that has one.
+add_executable(moec-compare tests/gpu/compare.c)
+target_compile_options(moec-compare PRIVATE ${MOEC_WARNINGS})
+target_link_libraries(moec-compare PRIVATE moec_base)
 
 file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.sh
                                     ${CMAKE_SOURCE_DIR}/tests/*/*_test.sh)
 foreach(file IN LISTS scripts)
   file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/tests ${file})
   string(REGEX REPLACE "[.]sh$" "" name ${name})
+  set(label script)
+  if(name MATCHES "^gpu/")
+    set(label gpu)
+  endif()
   add_test(NAME ${name} COMMAND bash ${file} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS script TIMEOUT 600 SKIP_RETURN_CODE 77
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600 SKIP_RETURN_CODE 77
                        ENVIRONMENT "${environment}")
 endforeach()

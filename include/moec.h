@@ -53,6 +53,8 @@ typedef struct moec_options {
   int threads;             /* the caller's included; 0: MOEC_THREADS, then one a processor */
   int trust_weights;       /* 1: do not compute the hashes of the model and its weights; sizes are
                               checked always */
+  int describe;            /* 1: names, shapes, sizes and memory are asked for, nothing is run: a model for a device
+                              that this machine has not opens too */
 } moec_options;
 
 /* Opens the executable or payload |path|: checks it, loads its kernels and parameters, runs
@@ -331,7 +333,8 @@ typedef struct moec_counters {
   uint64_t load_bytes, bind_bytes, step_bytes; /* arenas; the last is shared by the programs */
   uint64_t program_bytes[MOEC_PROGRAM_COUNT];  /* what each needs of it; 0: not placed yet */
   uint64_t gradient_bytes, optimizer_bytes;    /* optimizer: moments, and copies of parameters */
-  uint64_t live_bytes, peak_bytes;             /* all allocations of the runtime */
+  uint64_t live_bytes, peak_bytes;             /* all allocations of the runtime in the host's memory */
+  uint64_t device_bytes, device_peak_bytes;    /* and in that of a device which has its own; else 0 */
 } moec_counters;
 /* Never fails. */
 void moec_counters_get(const moec_model *m, moec_counters *out);

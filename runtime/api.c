@@ -32,7 +32,8 @@ static moec_status *load_params(moec_model *m, const char *path, const moec_opti
   const char *env = getenv("MOEC_WEIGHTS");
   moec_rt_weights w = {.dirs = {o->weights_dir, env && *env ? env : NULL, folder_of(path, folder)},
                        .trust = o->trust_weights != 0};
-  return moec_rt_params_load(&m->plan, m->pool, &w, m->buffers, &m->params);
+  MOEC_TRY(moec_rt_params_load(&m->plan, m->pool, &w, m->host, &m->params));
+  return moec_rt_copies_init(m);
 }
 
 static void mark_dims(const moec_rt_plan *p, uint32_t tensor, uint8_t *marks) {
@@ -66,6 +67,8 @@ static moec_status *allocate(moec_model *m) {
     if (n > operands) operands = n;
   }
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->buffers, p->n_buffers, "model"));
+  m->host = m->buffers;
+  if (!m->device->in_host) MOEC_TRY(MOEC_RT_NEW(&m->memory, m->host, p->n_buffers, "model"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->args, operands, "model"));
   MOEC_TRY(moec_rt_io_init(m));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->inputs, m->n_ins, "model"));
@@ -84,7 +87,7 @@ static moec_status *run_load(moec_model *m) {
   MOEC_TRY(moec_rt_binding_make(m, m->symbols, &m->fixed));
   MOEC_TRY(moec_rt_placement_make(m, m->fixed, MOEC_AT_LOAD));
   const moec_rt_placement *x = &m->fixed->of[MOEC_AT_LOAD];
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->load, x->bytes, "buffers of parameters"));
+  MOEC_TRY(moec_rt_device_reserve(m, &m->load, x->bytes, "buffers of parameters"));
   MOEC_TRY(moec_rt_reserve_scratch(m, &x->need));
   for (uint32_t i = 0; i < m->plan.n_buffers; i++) {
     if (m->plan.buffers[i].kind == MOEC_BUFFER_LOAD)
@@ -100,9 +103,10 @@ static moec_status *start(moec_model *m, const char *path, const moec_options *o
   const char *poison = getenv("MOEC_POISON");
   m->poison = poison && *poison && strcmp(poison, "0");
   m->ran = MOEC_SCHEDULE_COUNT;
+  m->device = moec_rt_device_of(moec_rt_str(&m->plan, m->plan.header->target), o->describe != 0);
   MOEC_TRY(moec_rt_pool_create(&m->memory, o->threads, &m->pool));
   MOEC_TRY(allocate(m));
-  MOEC_TRY(moec_rt_kernels_load(&m->plan, &m->kernels));
+  MOEC_TRY(m->device->open(m));
   MOEC_TRY(load_params(m, path, o));
   MOEC_TRY(moec_context(moec_rt_train_init(m), "%s", m->plan.file));
   return moec_context(run_load(m), "%s", m->plan.file);
@@ -142,17 +146,20 @@ moec_status *moec_open_memory(const void *bytes, size_t size, const moec_options
 static void destroy(moec_model *m) {
   moec_rt_memory *mem = &m->memory;
   moec_rt_pool_destroy(m->pool);
-  if (m->kernels.mem) moec_rt_kernels_fini(&m->kernels);
   if (m->params.mem) moec_rt_params_fini(&m->params);
-  moec_rt_train_fini(mem, &m->train);
+  moec_rt_copies_fini(m);
+  moec_rt_train_fini(m);
   for (uint32_t i = 0; m->dim_text && i < m->plan.n_exprs; i++) moec_rt_free(mem, m->dim_text[i]);
   for (uint32_t i = 0; m->inputs && i < m->n_ins; i++) {
     moec_rt_arena_fini(mem, &m->inputs[i].copy);
     moec_rt_arena_fini(mem, &m->inputs[i].fill);
   }
   for (uint32_t i = 0; i < m->n_bindings; i++) moec_rt_free(mem, m->bindings[i]);
-  moec_rt_arena *const arenas[] = {&m->load, &m->bind, &m->step, &m->scratch, &m->shared};
-  for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) moec_rt_arena_fini(mem, arenas[i]);
+  moec_rt_arena *const arenas[] = {&m->load,   &m->bind,          &m->step,         &m->scratch,
+                                   &m->shared, &m->device_params, &m->device_inputs};
+  for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) moec_rt_device_release(m, arenas[i]);
+  if (m->device) m->device->close(m);
+  if (m->host != m->buffers) moec_rt_free(mem, m->host);
   void *const blocks[] = {m->dim_text, m->buffers, m->args, m->inputs, m->shapes, m->forced,
                           m->fixed,    m->symbols, m->values, m->ins,  m->outs};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) moec_rt_free(mem, blocks[i]);

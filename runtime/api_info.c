@@ -90,7 +90,7 @@ moec_status *moec_parameter(const moec_model *m, uint32_t i, moec_view *out) {
   MOEC_TRY(check_index("parameter", i, p->n_params));
   moec_tensor t;
   moec_rt_tensor_view(m, m->fixed, p->params[i].tensor, &t);
-  *out = (moec_view){.data = t.data, .dtype = (int)t.dtype, .rank = t.rank};
+  *out = (moec_view){.data = m->host[p->tensors[p->params[i].tensor].buffer], .dtype = (int)t.dtype, .rank = t.rank};
   memcpy(out->dims, t.dims, sizeof out->dims);
   return NULL;
 }
@@ -119,7 +119,7 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
       .updates = m->train.updates,
       .binds = m->binds,
       .placements = m->placements,
-      .allocations = m->memory.allocations,
+      .allocations = m->memory.allocations + m->device_memory.allocations,
       .allocations_after_first = m->allocations_after_first,
       .threads = (uint64_t)moec_rt_pool_threads(m->pool),
       .parameter_bytes = m->params.copies.size,
@@ -127,10 +127,12 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
       .load_bytes = m->load.size,
       .bind_bytes = m->bind.size,
       .step_bytes = m->step.size,
-      .gradient_bytes = m->train.grads.size + m->train.held.size,
+      .gradient_bytes = m->train.grads.size + m->train.held.size + m->train.on_device.size,
       .optimizer_bytes = m->train.weights.size + m->train.moments.size,
       .live_bytes = m->memory.live,
       .peak_bytes = m->memory.peak,
+      .device_bytes = m->device_memory.live,
+      .device_peak_bytes = m->device_memory.peak,
   };
   const moec_rt_placement *x = latest(m);
   if (!x) return;

@@ -199,7 +199,7 @@ static moec_status *input_data(moec_model *m, uint32_t k, const moec_plan_io *io
 }
 
 moec_status *moec_rt_run_program(moec_model *m, moec_schedule program) {
-  uint64_t before = m->memory.allocations;
+  uint64_t before = m->memory.allocations + m->device_memory.allocations;
   const moec_rt_plan *p = &m->plan;
   m->ran = MOEC_SCHEDULE_COUNT;
   MOEC_TRY(bind_inputs(m, program));
@@ -207,12 +207,15 @@ moec_status *moec_rt_run_program(moec_model *m, moec_schedule program) {
     uint32_t i = m->ins[k].at[program];
     if (i == MOEC_NONE) continue;
     const moec_plan_io *io = &p->inputs[i];
-    MOEC_TRY(input_data(m, k, io, &m->buffers[p->tensors[io->tensor].buffer]));
+    void **at = m->device->in_host ? &m->buffers[p->tensors[io->tensor].buffer] : &m->input_data[k];
+    MOEC_TRY(input_data(m, k, io, at));
   }
+  if (!m->device->in_host) MOEC_TRY(moec_rt_copies_inputs(m, program, m->input_data));
   MOEC_TRY(moec_rt_run_schedule(m, program, m->bound));
   moec_rt_placement *x = &m->bound->of[program];
-  if (x->ran) m->allocations_after_first += m->memory.allocations - before;
+  if (x->ran) m->allocations_after_first += m->memory.allocations + m->device_memory.allocations - before;
   x->ran = true;
+  if (m->copies) m->copies->run++;
   m->ran = program;
   return NULL;
 }
@@ -237,7 +240,7 @@ moec_status *moec_output(const moec_model *m, uint32_t i, moec_view *out) {
     return wrong("output \"%s\": it is none of what ran last", m->outs[i].name);
   }
   moec_tensor t;
-  moec_rt_tensor_view(m, m->bound, m->plan.outputs[k].tensor, &t);
+  MOEC_TRY(moec_rt_host_view(m, m->bound, m->plan.outputs[k].tensor, &t));
   view_from(&t, out);
   return NULL;
 }

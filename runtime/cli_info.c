@@ -120,7 +120,7 @@ static moec_status *print_all(moec_model *m, const moec_rt_list *dims) {
 }
 
 moec_status *moec_rt_cli_info(int argc, char **argv) {
-  moec_options options = {0};
+  moec_options options = {.describe = 1};
   moec_rt_list dims = {0};
   bool trust = false;
   moec_model *m = NULL;

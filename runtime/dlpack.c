@@ -148,7 +148,7 @@ static moec_status *lend(moec_model *m, const moec_view *v, lent **out, DLTensor
 /* Parameters may lie in mapped files, and are not the caller's to write to anyway. */
 static bool is_read_only(const moec_model *m, const void *data) {
   for (uint32_t i = 0; i < m->plan.n_params; i++) {
-    if (m->buffers[m->plan.tensors[m->plan.params[i].tensor].buffer] == data) return true;
+    if (m->host[m->plan.tensors[m->plan.params[i].tensor].buffer] == data) return true;
   }
   return false;
 }

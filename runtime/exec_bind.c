@@ -77,11 +77,12 @@ static moec_status *check_step(moec_model *m, const moec_rt_binding *b, const mo
     const moec_plan_kernel *k = &p->kernels[s->kernel];
     MOEC_TRY(need_size(m, b, k->rows, "kernel", moec_rt_str(p, k->name)));
     MOEC_TRY(need_size(m, b, k->scratch, "kernel", moec_rt_str(p, k->name)));
-    need.thread = (uint64_t)b->values[k->scratch];
+    MOEC_TRY(m->device->need(m, s, b, NULL, &need));
   } else {
     moec_rt_call call;
     moec_rt_call_init(m, s, b, false, &call);
     MOEC_TRY(moec_rt_op_get(s->op)->check(&call, &need));
+    MOEC_TRY(m->device->need(m, s, b, &call, &need));
   }
   raise_need(most, &need);
   return NULL;
@@ -240,8 +241,8 @@ moec_status *moec_rt_reserve_scratch(moec_model *m, const moec_rt_need *need) {
   uint64_t thread = aligned(need->thread > m->need.thread ? need->thread : m->need.thread);
   uint64_t shared = need->shared > m->need.shared ? need->shared : m->need.shared;
   uint64_t total = moec_rt_array(thread, (uint64_t)moec_rt_pool_threads(m->pool));
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->scratch, total, "scratch of threads"));
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->shared, shared, "scratch of steps"));
+  MOEC_TRY(moec_rt_device_reserve(m, &m->scratch, total, "scratch of threads"));
+  MOEC_TRY(moec_rt_device_reserve(m, &m->shared, shared, "scratch of steps"));
   m->need = (moec_rt_need){thread, shared};
   return NULL;
 }
@@ -274,7 +275,7 @@ moec_status *moec_rt_bind(moec_model *m, const int64_t *symbols) {
   if (!b) MOEC_TRY(make(m, symbols, &b));
   const moec_rt_placement *x = &b->of[MOEC_AT_BIND];
   b->used = ++m->tick;
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->bind, x->bytes, "buffers of these sizes"));
+  MOEC_TRY(moec_rt_device_reserve(m, &m->bind, x->bytes, "buffers of these sizes"));
   MOEC_TRY(moec_rt_reserve_scratch(m, &x->need));
   set_addresses(m, b, MOEC_AT_BIND);
   MOEC_TRY(moec_rt_run_schedule(m, MOEC_AT_BIND, b));
@@ -293,7 +294,7 @@ moec_status *moec_rt_prepare(moec_model *m, moec_schedule program) {
                       "buffers of a step grow to %" PRIu64 " bytes",
                       x->bytes);
   }
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &m->step, x->bytes, "buffers of a step"));
+  MOEC_TRY(moec_rt_device_reserve(m, &m->step, x->bytes, "buffers of a step"));
   MOEC_TRY(moec_rt_reserve_scratch(m, &x->need));
   set_addresses(m, m->bound, program);
   return NULL;

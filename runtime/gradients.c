@@ -28,9 +28,10 @@ moec_status *moec_gradient(const moec_model *m, uint32_t i, moec_view *out) {
   if (k == MOEC_NONE) return wrong("parameter \"%s\": it has no gradient", name);
   const moec_rt_leaf *l = &m->train.leaves[k];
   if (!l->has_grad) return wrong("parameter \"%s\": no gradient was computed", name);
+  if (m->copies) MOEC_TRY(moec_rt_gradients_fetch(m->copies->m));
   MOEC_TRY(moec_parameter(m, i, out));
   out->dtype = MOEC_DTYPE_F32;
-  out->data = moec_rt_grad(m->buffers, l);
+  out->data = moec_rt_grad(m->host, l);
   return NULL;
 }
 
@@ -43,10 +44,10 @@ moec_status *moec_gradient_of(const moec_model *m, const char *name, moec_view *
 
 /* ---- scaling ----------------------------------------------------------------------------- */
 
-static moec_status *need_gradients(const moec_model *m) {
+static moec_status *need_gradients(moec_model *m) {
   MOEC_TRY(moec_rt_need_training(m));
   for (uint32_t k = 0; k < m->train.n; k++) {
-    if (m->train.leaves[k].has_grad) return NULL;
+    if (m->train.leaves[k].has_grad) return moec_rt_gradients_fetch(m);
   }
   return wrong("expected gradients to be computed first, got none");
 }
@@ -65,7 +66,7 @@ MOEC_RT_VECTOR static void scale_range(void *ctx, int64_t begin, int64_t end, in
 static void scale(moec_model *m, double factor) {
   for (uint32_t k = 0; k < m->train.n; k++) {
     const moec_rt_leaf *l = &m->train.leaves[k];
-    scaling s = {moec_rt_grad(m->buffers, l), (float)factor};
+    scaling s = {moec_rt_grad(m->host, l), (float)factor};
     if (l->has_grad) moec_rt_each(m->pool, l->n, scale_range, &s);
   }
 }
@@ -113,7 +114,7 @@ static moec_status *norm_of(moec_model *m, double *out) {
   for (uint32_t k = 0; k < t->n; k++) {
     const moec_rt_leaf *l = &t->leaves[k];
     int64_t chunks = (l->n + CHUNK - 1) / CHUNK;
-    squares s = {moec_rt_grad(m->buffers, l), l->n, (double *)(void *)t->sums.data};
+    squares s = {moec_rt_grad(m->host, l), l->n, (double *)(void *)t->sums.data};
     if (!l->has_grad) continue;
     moec_rt_parallel_for(m->pool, chunks, 1, sum_chunks, &s);
     for (int64_t c = 0; c < chunks; c++) total += s.sums[c];

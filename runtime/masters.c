@@ -21,7 +21,7 @@ static bool is_private(const moec_model *m, const void *data) {
 static void bytes_of(const moec_model *m, const moec_rt_leaf *l, uint64_t *copy, uint64_t *master) {
   const moec_plan_tensor *t = tensor_of(m, l);
   uint64_t element = moec_dtype_get((moec_dtype)t->dtype)->bytes;
-  *copy = is_private(m, m->buffers[l->weight]) ? 0 : rounded((uint64_t)l->n * element);
+  *copy = is_private(m, m->host[l->weight]) ? 0 : rounded((uint64_t)l->n * element);
   *master = t->dtype == MOEC_F32 ? 0 : rounded((uint64_t)l->n * sizeof(float));
 }
 
@@ -31,14 +31,14 @@ static void move(moec_model *m, uint32_t k, uint8_t *to) {
   const moec_plan_tensor *t = tensor_of(m, l);
   uint64_t copy, master;
   bytes_of(m, l, &copy, &master);
-  void *from = m->buffers[l->weight];
+  void *from = m->host[l->weight];
   if (copy) {
     if (l->n) memcpy(to, from, (size_t)l->n * moec_dtype_get((moec_dtype)t->dtype)->bytes);
     for (uint32_t i = 0; i < p->n_params; i++) {
-      if (m->train.leaf_of[i] == k) m->buffers[p->tensors[p->params[i].tensor].buffer] = to;
+      if (m->train.leaf_of[i] == k) m->host[p->tensors[p->params[i].tensor].buffer] = to;
     }
   }
-  l->master = master ? (void *)(to + copy) : m->buffers[l->weight];
+  l->master = master ? (void *)(to + copy) : m->host[l->weight];
   if (master) moec_rt_convert(MOEC_F32, l->master, 1, (moec_dtype)t->dtype, from, 1, l->n);
 }
 
@@ -64,20 +64,26 @@ moec_status *moec_rt_masters_make(moec_model *m) {
   return NULL;
 }
 
-moec_status *moec_rt_masters_apply(moec_model *m) {
+/* What of |schedule| depends on what was updated, again. */
+static moec_status *run_derived(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
   const moec_rt_plan *p = &m->plan;
+  MOEC_TRY(m->device->begin(m, schedule, b));
+  for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
+    if (m->train.derived[i]) MOEC_TRY(moec_rt_run_step(m, i, b));
+  }
+  return m->device->end(m, schedule);
+}
+
+moec_status *moec_rt_masters_apply(moec_model *m) {
   for (uint32_t k = 0; k < m->train.n; k++) {
     const moec_rt_leaf *l = &m->train.leaves[k];
     moec_dtype type = (moec_dtype)tensor_of(m, l)->dtype;
     if (type == MOEC_F32) continue;
-    moec_rt_convert(type, m->buffers[l->weight], 1, MOEC_F32, l->master, 1, l->n);
+    moec_rt_convert(type, m->host[l->weight], 1, MOEC_F32, l->master, 1, l->n);
   }
-  for (uint32_t i = 0; i < p->schedule_begin[MOEC_AT_STEP]; i++) {
-    if (!m->train.derived[i]) continue;
-    bool load = p->steps[i].schedule == MOEC_AT_LOAD;
-    if (load || m->bound) MOEC_TRY(moec_rt_run_step(m, i, load ? m->fixed : m->bound));
-  }
-  return NULL;
+  MOEC_TRY(moec_rt_copies_update(m));
+  MOEC_TRY(run_derived(m, MOEC_AT_LOAD, m->fixed));
+  return m->bound ? run_derived(m, MOEC_AT_BIND, m->bound) : NULL;
 }
 
 moec_status *moec_rt_moments_make(moec_model *m, const moec_optimizer *o) {

@@ -4,6 +4,7 @@
 
 #include "base/tensor.h"
 #include "include/moec.h"
+#include "runtime/device.h"
 #include "runtime/kernels.h"
 #include "runtime/ops.h"
 #include "runtime/params.h"
@@ -53,17 +54,24 @@ struct moec_model {
   moec_rt_memory memory;
   moec_rt_plan plan;
   moec_rt_pool *pool;
-  moec_rt_kernels kernels;
+  const moec_rt_device *device;
+  moec_rt_memory device_memory; /* of a device with memory of its own */
+  moec_rt_kernels kernels;      /* cpu */
+  struct moec_rt_cuda *cuda;    /* cuda */
   moec_rt_params params;
   bool timed;
   char **dim_text;        /* by expr; NULL where no input, output or parameter has it */
-  void **buffers;         /* [n_buffers]: current addresses */
+  void **buffers;         /* [n_buffers]: current addresses, of the device */
+  void **host;            /* [n_buffers]: in the host's memory; |buffers| where that is the device's */
+  moec_rt_copies *copies; /* NULL where the device works in the host's memory */
+  void **input_data;      /* [n_ins]: likewise */
   void **args;            /* for kernels: room for the operands of any step */
   moec_rt_io *ins, *outs; /* the plan's inputs and outputs by name */
   uint32_t n_ins, n_outs;
   moec_rt_input *inputs; /* [n_ins] */
   moec_tensor *shapes;   /* [n_ins]: to solve for sizes */
-  moec_rt_arena load, bind, step, scratch, shared;
+  moec_rt_arena load, bind, step, scratch, shared; /* the device's, as the next two */
+  moec_rt_arena device_params, device_inputs;
   moec_rt_need need;      /* what scratch (for each thread) and shared hold */
   moec_rt_binding *fixed; /* for the load schedule: no sizes but the fixed ones */
   moec_rt_binding *bindings[MOEC_RT_MAX_BINDINGS];
@@ -139,19 +147,19 @@ moec_status *moec_rt_place(moec_model *m, moec_schedule program, const uint64_t 
 
 /* ---- routes.c ---- */
 /* moe.select with its result given. */
-moec_status *moec_rt_run_forced(const moec_rt_call *c, const moec_tensor *indices) MOEC_MUST_USE;
+moec_status *moec_rt_run_forced(moec_model *m, const moec_rt_call *c, const moec_tensor *indices) MOEC_MUST_USE;
 
 /* ---- exec.c ---- */
 moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule,
                                   const moec_rt_binding *b) MOEC_MUST_USE;
-/* Step |i| of the plan alone. */
+/* Step |i| of the plan alone, between begin() and end() of the device. */
 moec_status *moec_rt_run_step(moec_model *m, uint32_t i, const moec_rt_binding *b) MOEC_MUST_USE;
 /* The operands of library step |s|; data from m->buffers, or NULL when |addresses| is false. */
 void moec_rt_call_init(const moec_model *m, const moec_plan_step *s, const moec_rt_binding *b,
                        bool addresses, moec_rt_call *out);
 /* Runs |program| on the inputs given: binds their sizes, places it, attaches them. (api_run.c) */
 moec_status *moec_rt_run_program(moec_model *m, moec_schedule program) MOEC_MUST_USE;
-/* A tensor of the plan for the sizes of |b|. */
+/* A tensor of the plan for the sizes of |b|, with the device's address. */
 void moec_rt_tensor_view(const moec_model *m, const moec_rt_binding *b, uint32_t tensor,
                          moec_tensor *out);
 

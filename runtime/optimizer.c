@@ -154,7 +154,7 @@ static void update_leaf(moec_model *m, moec_rt_leaf *l) {
   update u = {.w = l->master,
               .first = l->first,
               .second = l->second,
-              .g = moec_rt_grad(m->buffers, l),
+              .g = moec_rt_grad(m->host, l),
               .decay = (float)decay,
               .lr = (float)o->lr,
               .momentum = (float)o->momentum,
@@ -177,6 +177,7 @@ moec_status *moec_optimizer_step(moec_model *m) {
   MOEC_TRY(need_optimizer(m));
   for (uint32_t k = 0; k < t->n; k++) any = any || t->leaves[k].has_grad;
   if (!any) return wrong("expected gradients to be computed before an update, got none");
+  MOEC_TRY(moec_rt_gradients_fetch(m));
   MOEC_TRY(moec_rt_masters_make(m));
   MOEC_TRY(moec_rt_moments_make(m, &t->optimizer));
   for (uint32_t k = 0; k < t->n; k++) {

@@ -45,12 +45,13 @@ static moec_status *layer_of(const moec_model *m, uint32_t program, uint32_t lay
   return *out ? NULL : wrong("MoE layer: expected an index below %u, got %u", n, layer);
 }
 
-static void view_optional(const moec_model *m, uint32_t tensor, moec_view *out) {
+static moec_status *view_optional(const moec_model *m, uint32_t tensor, moec_view *out) {
   moec_tensor t;
-  if (tensor == MOEC_NONE) return;
-  moec_rt_tensor_view(m, m->bound, tensor, &t);
+  if (tensor == MOEC_NONE) return NULL;
+  MOEC_TRY(moec_rt_host_view(m, m->bound, tensor, &t));
   *out = (moec_view){.data = t.data, .dtype = (int)t.dtype, .rank = t.rank};
   memcpy(out->dims, t.dims, sizeof out->dims);
+  return NULL;
 }
 
 moec_status *moec_route(const moec_model *m, uint32_t layer, moec_layer_routes *out) {
@@ -62,15 +63,14 @@ moec_status *moec_route(const moec_model *m, uint32_t layer, moec_layer_routes *
   }
   out->name = moec_rt_str(&m->plan, l->name);
   out->experts = l->experts;
-  view_optional(m, l->indices, &out->indices);
-  view_optional(m, l->weights, &out->weights);
-  view_optional(m, l->offsets, &out->offsets);
-  return NULL;
+  MOEC_TRY(view_optional(m, l->indices, &out->indices));
+  MOEC_TRY(view_optional(m, l->weights, &out->weights));
+  return view_optional(m, l->offsets, &out->offsets);
 }
 
 /* ---- forcing ----------------------------------------------------------------------------- */
 
-moec_status *moec_rt_run_forced(const moec_rt_call *c, const moec_tensor *indices) {
+moec_status *moec_rt_run_forced(moec_model *m, const moec_rt_call *c, const moec_tensor *indices) {
   const moec_tensor *out = moec_rt_out(c, 0);
   if (indices->dims[0] != out->dims[0] || indices->dims[1] != out->dims[1]) {
     char want[MOEC_RT_SHAPE_TEXT], got[MOEC_RT_SHAPE_TEXT];
@@ -79,9 +79,7 @@ moec_status *moec_rt_run_forced(const moec_rt_call *c, const moec_tensor *indice
         moec_rt_shape_text(out->dtype, out->rank, out->dims, want, sizeof want),
         moec_rt_shape_text(indices->dtype, indices->rank, indices->dims, got, sizeof got));
   }
-  size_t bytes = moec_tensor_bytes(out);
-  if (bytes) memcpy(out->data, indices->data, bytes);
-  return NULL;
+  return m->device->write(m, out->data, indices->data, moec_tensor_bytes(out));
 }
 
 /* The step of |l|'s program that chooses its experts. */

@@ -18,7 +18,7 @@ static uint32_t shared_leaf(const moec_model *m, uint32_t i) {
   for (uint32_t k = 0; p->params[i].tie && k < t->n; k++) {
     const moec_rt_leaf *l = &t->leaves[k];
     if (p->params[l->param].tie != p->params[i].tie) continue;
-    if (m->buffers[l->weight] == m->buffers[weight_of(p, i)]) return k;
+    if (m->host[l->weight] == m->host[weight_of(p, i)]) return k;
   }
   return MOEC_NONE;
 }
@@ -122,7 +122,10 @@ moec_status *moec_rt_train_init(moec_model *m) {
   return NULL;
 }
 
-void moec_rt_train_fini(moec_rt_memory *mem, moec_rt_train *t) {
+void moec_rt_train_fini(moec_model *m) {
+  moec_rt_memory *mem = &m->memory;
+  moec_rt_train *t = &m->train;
+  moec_rt_device_release(m, &t->on_device);
   moec_rt_arena *const arenas[] = {&t->grads, &t->held, &t->weights, &t->moments, &t->sums};
   for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) moec_rt_arena_fini(mem, arenas[i]);
   moec_rt_free(mem, t->leaves);
@@ -189,7 +192,7 @@ static void add_ties(moec_model *m, moec_schedule program) {
       if (m->train.leaf_of[i] != k || p->params[i].grad == MOEC_NONE) continue;
       uint32_t b = p->tensors[p->params[i].grad].buffer;
       if (b == l->grad || !(p->written[b] >> program & 1)) continue;
-      add(m, there, m->buffers[l->grad], m->buffers[b], l->n);
+      add(m, there, m->host[l->grad], m->host[b], l->n);
       there = true;
     }
   }
@@ -201,7 +204,7 @@ static void add_held(moec_model *m, moec_schedule program) {
     const moec_rt_leaf *l = &m->train.leaves[k];
     const float *held = (const void *)(m->train.held.data + m->train.offset[l->grad]);
     if (!l->has_grad) continue;
-    add(m, l->programs >> program & 1, m->buffers[l->grad], held, l->n);
+    add(m, l->programs >> program & 1, m->host[l->grad], held, l->n);
   }
 }
 
@@ -213,11 +216,46 @@ static void swap_held(moec_rt_train *t) {
   t->held = a;
 }
 
-static void set_addresses(moec_model *m) {
+/* Of gradients in |a|: the device's or the host's. */
+static void set_addresses(moec_model *m, void **addresses, const moec_rt_arena *a) {
   for (uint32_t b = 0; b < m->plan.n_buffers; b++) {
-    if (m->plan.buffers[b].kind == MOEC_BUFFER_GRAD)
-      m->buffers[b] = m->train.grads.data + m->train.offset[b];
+    if (m->plan.buffers[b].kind == MOEC_BUFFER_GRAD) addresses[b] = a->data + m->train.offset[b];
   }
+}
+
+/* Room for what a program writes. */
+static moec_status *make_room(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  if (m->device->in_host) {
+    set_addresses(m, m->host, &t->grads);
+    return NULL;
+  }
+  MOEC_TRY(moec_rt_device_reserve(m, &t->on_device, t->grad_bytes, "gradients"));
+  set_addresses(m, m->buffers, &t->on_device);
+  return NULL;
+}
+
+moec_status *moec_rt_gradients_fetch(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  if (!t->away) return NULL;
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->grads, t->grad_bytes, "gradients"));
+  set_addresses(m, m->host, &t->grads);
+  MOEC_TRY(m->device->read(m, t->grads.data, t->on_device.data, t->grad_bytes));
+  t->away = false;
+  add_ties(m, (moec_schedule)t->away_program);
+  return NULL;
+}
+
+/* What |program| wrote becomes the leaves' gradients; a device keeps it until it is asked for. */
+static moec_status *take(moec_model *m, moec_schedule program, bool more) {
+  moec_rt_train *t = &m->train;
+  t->away = !m->device->in_host;
+  t->away_program = (uint32_t)program;
+  if (!t->away) add_ties(m, program);
+  if (!more) return NULL;
+  MOEC_TRY(moec_rt_gradients_fetch(m));
+  add_held(m, program);
+  return NULL;
 }
 
 static void forget(moec_rt_train *t) {
@@ -229,21 +267,23 @@ static moec_status *run(moec_model *m, moec_schedule program, bool accumulate) {
   moec_rt_train *t = &m->train;
   bool more = accumulate && t->pending;
   if (more) {
+    MOEC_TRY(moec_rt_gradients_fetch(m));
     MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->held, t->grad_bytes, "gradients of parts"));
     swap_held(t);
   } else {
-    MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->grads, t->grad_bytes, "gradients"));
+    if (m->device->in_host) MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->grads, t->grad_bytes, "gradients"));
+    t->away = false;
     forget(t);
   }
-  set_addresses(m);
-  moec_status *s = moec_rt_run_program(m, program);
+  moec_status *s = make_room(m);
+  if (!s) s = moec_rt_run_program(m, program);
+  if (!s) s = take(m, program, more);
   if (s && more) {
+    t->away = false;
     swap_held(t);
-    set_addresses(m);
+    set_addresses(m, m->host, &t->grads);
   }
   if (s) return s;
-  add_ties(m, program);
-  if (more) add_held(m, program);
   for (uint32_t k = 0; k < t->n; k++) {
     if (t->leaves[k].programs >> program & 1) t->leaves[k].has_grad = true;
   }
@@ -257,7 +297,7 @@ static moec_status *read_loss(const moec_model *m, double *loss) {
     uint32_t k = m->outs[i].at[MOEC_AT_TRAIN];
     if (k == MOEC_NONE || strcmp(m->outs[i].name, "loss")) continue;
     moec_tensor t;
-    moec_rt_tensor_view(m, m->bound, m->plan.outputs[k].tensor, &t);
+    MOEC_TRY(moec_rt_host_view(m, m->bound, m->plan.outputs[k].tensor, &t));
     if (!moec_dtype_is_float(t.dtype) || moec_tensor_numel(&t) != 1) break;
     *loss = moec_load_f64(t.dtype, t.data, 0);
     return NULL;

@@ -28,7 +28,10 @@ typedef struct moec_rt_train {
   uint8_t *derived;  /* by step: LOAD and BIND steps that depend on what is trained */
   uint64_t *offset;  /* by buffer: of gradients in their arenas */
   uint64_t grad_bytes;
-  moec_rt_arena grads, held;   /* the second: gradients of earlier parts while a part is run */
+  moec_rt_arena grads, held;   /* in the host's memory; the second: of earlier parts while a part is run */
+  moec_rt_arena on_device;     /* gradients of the last program, where a device has its own memory */
+  bool away;                   /* they are nowhere else yet */
+  uint32_t away_program;
   moec_rt_arena weights;       /* masters and compute copies that were moved */
   moec_rt_arena moments, sums; /* sums: of chunks, for the norm */
   bool pending;                /* gradients were computed since the last update */
@@ -44,7 +47,9 @@ struct moec_model;
 /* ---- train.c ---- */
 /* The leaves of the plan; none where it was compiled without --train. */
 moec_status *moec_rt_train_init(struct moec_model *m) MOEC_MUST_USE;
-void moec_rt_train_fini(moec_rt_memory *mem, moec_rt_train *t);
+void moec_rt_train_fini(struct moec_model *m);
+/* The gradients of the last program into the host's memory, where parts are summed, scaled and read. */
+moec_status *moec_rt_gradients_fetch(struct moec_model *m) MOEC_MUST_USE;
 /* "compiled without --train": as an error, and unless the model was compiled with it. */
 moec_status *moec_rt_untrained(void);
 moec_status *moec_rt_need_training(const struct moec_model *m) MOEC_MUST_USE;

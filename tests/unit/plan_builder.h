@@ -22,7 +22,7 @@ typedef struct plan_builder {
   MOEC_PLAN_SECTIONS(PB_FIELD)
   uint8_t data[1 << 18];
   size_t n_data;
-  moec_str_ref cpu;
+  moec_str_ref cpu, target;
   moec_schedule program; /* of inputs, outputs and buffers that are added */
 } plan_builder;
 #undef PB_FIELD
@@ -162,6 +162,7 @@ static inline void pb_hash(uint8_t *file, size_t size) {
 static inline uint8_t *pb_finish(plan_builder *b, const moec_map *stub, const moec_map *object,
                                  size_t *out_size) {
   moec_plan_header h = {.version = MOEC_PLAN_VERSION, .header_size = sizeof h, .cpu = b->cpu};
+  h.target = b->target;
   memcpy(h.magic, MOEC_PLAN_MAGIC, sizeof h.magic);
   h.model = pb_str(b, "test.onnx");
   pb_lifetimes(b);

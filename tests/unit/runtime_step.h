@@ -15,8 +15,12 @@ typedef struct one_step {
   bool ints_are_sizes; /* gemm: all but the first become expressions */
 } one_step;
 
-static inline uint8_t *step_file(one_step *s, size_t *size) {
+/* |target| NULL: the cpu. */
+static inline uint8_t *step_file_for(one_step *s, const char *target, size_t *size) {
   plan_builder *b = pb_create();
+  static const uint8_t cubin[] = "cubin";
+  const moec_map object = {.data = cubin, .size = sizeof cubin};
+  if (target) b->target = pb_str(b, target);
   uint32_t args[10];
   char name[16];
   for (uint32_t i = 0; i < s->n_in; i++) {
@@ -38,10 +42,12 @@ static inline uint8_t *step_file(one_step *s, size_t *size) {
     ints[i] = s->ints_are_sizes && i > 0 ? (int64_t)pb_const(b, s->ints[i]) : s->ints[i];
   }
   pb_step(b, MOEC_AT_STEP, s->op, s->n_in, s->n_out, args, s->n_ints, ints);
-  uint8_t *file = pb_finish(b, NULL, NULL, size);
+  uint8_t *file = pb_finish(b, NULL, target ? &object : NULL, size);
   free(b);
   return file;
 }
+
+static inline uint8_t *step_file(one_step *s, size_t *size) { return step_file_for(s, NULL, size); }
 
 static inline moec_view step_view(const moec_tensor *t) {
   moec_view v = {.data = t->data, .dtype = (int)t->dtype, .rank = t->rank};

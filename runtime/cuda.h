@@ -1,0 +1,75 @@
+/* One GPU: its driver, the cubin's functions, one stream. Files: cuda.c opening and memory, cuda_launch.c kernels,
+ * cuda_steps.c library steps, cuda_gemm.c products. */
+#ifndef MOEC_RUNTIME_CUDA_H
+#define MOEC_RUNTIME_CUDA_H
+
+#include "include/cuda_abi.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/model.h"
+
+#define MOEC_RT_CUDA_ONE(unit, name, typed, threads) +1
+enum { MOEC_RT_CUDA_KERNELS = 0 MOEC_CUDA_KERNELS(MOEC_RT_CUDA_ONE) };
+#undef MOEC_RT_CUDA_ONE
+
+/* What the kernels of a schedule read to find their operands: symbol values, then addresses, a step's one behind the
+ * other. */
+typedef struct moec_rt_cuda_table {
+  uint64_t *words; /* as they should be */
+  uint64_t *sent;  /* as they are on the device */
+  uint64_t n;
+  bool any; /* |sent| is valid */
+  moec_rt_arena on_device;
+} moec_rt_cuda_table;
+
+typedef struct moec_rt_cuda {
+  moec_cu cu;
+  moec_cublas blas;
+  moec_cublas_handle handle; /* NULL: no step needs it */
+  moec_rt_arena workspace;   /* of cuBLAS */
+  int device;
+  moec_cu_context context;
+  moec_cu_stream stream;
+  moec_cu_module module;
+  int64_t multiprocessors, threads; /* threads of a multiprocessor */
+  moec_cu_function *kernels;        /* by kernel of the plan */
+  moec_cu_function (*library)[MOEC_DTYPE_COUNT]; /* found when first used; type NONE: those without one */
+  moec_rt_cuda_table tables[MOEC_SCHEDULE_COUNT];
+  uint64_t *first;  /* by step: its first address in its schedule's table */
+  int32_t *faults;  /* by step */
+  moec_rt_arena device_faults;
+} moec_rt_cuda;
+
+static inline moec_cu_address moec_rt_address(const void *at) { return (moec_cu_address)(uintptr_t)at; }
+/* Where step |s| says that an index was out of range. */
+static inline int32_t *moec_rt_cuda_fault(const moec_model *m, const moec_plan_step *s) {
+  return (int32_t *)(void *)m->cuda->device_faults.data + (s - m->plan.steps);
+}
+
+/* ---- cuda_launch.c ---- */
+moec_status *moec_rt_cuda_tables_make(moec_model *m) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_find_kernels(moec_model *m) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_begin(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_end(moec_model *m, moec_schedule schedule) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_kernel(moec_model *m, uint32_t step, const moec_rt_binding *b) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_need(const moec_model *m, const moec_plan_step *s, const moec_rt_binding *b,
+                               const moec_rt_call *call, moec_rt_need *need) MOEC_MUST_USE;
+/* Launches moec_|name| of include/cuda_abi.h, the one of |type| where it is not NONE, in as many blocks as |work| needs
+ * at |per_block|, but not more than the device is good for. Nothing where there is no work. */
+moec_status *moec_rt_cuda_launch(moec_model *m, const char *name, moec_dtype type, int64_t work, int64_t per_block,
+                                 void **parameters) MOEC_MUST_USE;
+/* The same in exactly |blocks| blocks. */
+moec_status *moec_rt_cuda_launch_blocks(moec_model *m, const char *name, moec_dtype type, int64_t blocks,
+                                        void **parameters) MOEC_MUST_USE;
+
+/* ---- cuda_steps.c ---- */
+moec_status *moec_rt_cuda_library(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
+/* Bytes of temporary memory a library step needs. */
+uint64_t moec_rt_cuda_room(const moec_rt_call *call);
+
+/* ---- cuda_gemm.c ---- */
+moec_status *moec_rt_cuda_blas_open(moec_model *m) MOEC_MUST_USE;
+void moec_rt_cuda_blas_close(moec_model *m);
+moec_status *moec_rt_cuda_gemm_check(const moec_rt_call *call) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_gemm(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
+
+#endif

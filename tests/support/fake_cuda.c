@@ -1,0 +1,124 @@
+#include "tests/support/fake_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct function {
+  char name[FAKE_NAME];
+} function;
+enum { FUNCTIONS = 256 };
+
+static fake_cuda fake = {.devices = 1};
+static function functions[FUNCTIONS];
+static char stream, module, context;
+
+fake_cuda *fake_cuda_get(void) { return &fake; }
+
+/* ---- the driver's interface ---------------------------------------------------------------- */
+
+int cuInit(unsigned flags);
+int cuDeviceGetCount(int *out);
+int cuDeviceGet(int *out, int ordinal);
+int cuDeviceGetName(char *name, int size, int device);
+int cuDeviceGetAttribute(int *out, int attribute, int device);
+int cuDevicePrimaryCtxRetain(void **out, int device);
+int cuDevicePrimaryCtxRelease_v2(int device);
+int cuCtxSetCurrent(void *c);
+int cuStreamCreate(void **out, unsigned flags);
+int cuStreamDestroy_v2(void *s);
+int cuStreamSynchronize(void *s);
+int cuMemAlloc_v2(unsigned long long *out, size_t bytes);
+int cuMemFree_v2(unsigned long long at);
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, void *s);
+int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, void *s);
+int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes, void *s);
+int cuMemsetD8Async(unsigned long long to, unsigned char byte, size_t bytes, void *s);
+int cuModuleLoadData(void **out, const void *image);
+int cuModuleUnload(void *m);
+int cuModuleGetFunction(void **out, void *m, const char *name);
+int cuFuncSetAttribute(void *f, int attribute, int value);
+int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void *s, void **parameters, void **extra);
+int cuGetErrorName(int error, const char **out);
+int cuGetErrorString(int error, const char **out);
+
+enum { OK, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
+static void *current;
+
+int cuInit(unsigned flags) { return flags ? INVALID_VALUE : OK; }
+int cuDeviceGetCount(int *out) { return *out = fake.devices, OK; }
+int cuDeviceGet(int *out, int ordinal) { return *out = ordinal, ordinal < fake.devices ? OK : INVALID_VALUE; }
+int cuDeviceGetName(char *name, int size, int device) {
+  if (size < 5 || device) return INVALID_VALUE;
+  return memcpy(name, "fake", 5), OK;
+}
+int cuDeviceGetAttribute(int *out, int attribute, int device) {
+  *out = attribute == 16 ? 4 : attribute == 39 ? 2048 : 9; /* multiprocessors, their threads */
+  return device ? INVALID_VALUE : OK;
+}
+int cuDevicePrimaryCtxRetain(void **out, int device) {
+  return *out = &context, fake.live++, device ? INVALID_VALUE : OK;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) { return fake.live--, device ? INVALID_VALUE : OK; }
+int cuCtxSetCurrent(void *c) { return current = c, c == &context ? OK : INVALID_CONTEXT; }
+int cuStreamCreate(void **out, unsigned flags) { return *out = &stream, fake.live++, flags > 1 ? INVALID_VALUE : OK; }
+int cuStreamDestroy_v2(void *s) { return fake.live--, s == &stream ? OK : INVALID_VALUE; }
+int cuStreamSynchronize(void *s) { return fake.waits++, s == &stream ? OK : INVALID_VALUE; }
+
+int cuMemAlloc_v2(unsigned long long *out, size_t bytes) {
+  if (current != &context) return INVALID_CONTEXT;
+  if (!bytes) return INVALID_VALUE;
+  if (fake.fail_allocs && fake.fail_allocs--) return OUT_OF_MEMORY;
+  void *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (!at) return OUT_OF_MEMORY;
+  fake.allocs++, fake.live++;
+  return *out = (unsigned long long)(uintptr_t)at, OK;
+}
+int cuMemFree_v2(unsigned long long at) { return free((void *)(uintptr_t)at), fake.live--, OK; }
+
+static int move(void *to, const void *from, size_t bytes, const void *s) {
+  return memmove(to, from, bytes), current == &context && s == &stream ? OK : INVALID_CONTEXT;
+}
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, void *s) {
+  return fake.writes++, move((void *)(uintptr_t)to, from, bytes, s);
+}
+int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, void *s) {
+  return fake.reads++, move(to, (void *)(uintptr_t)from, bytes, s);
+}
+int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes, void *s) {
+  return fake.copies++, move((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes, s);
+}
+int cuMemsetD8Async(unsigned long long to, unsigned char byte, size_t bytes, void *s) {
+  memset((void *)(uintptr_t)to, byte, bytes);
+  return fake.fills++, current == &context && s == &stream ? OK : INVALID_CONTEXT;
+}
+
+int cuModuleLoadData(void **out, const void *image) { return *out = &module, fake.live++, image ? OK : INVALID_VALUE; }
+int cuModuleUnload(void *m) { return fake.live--, m == &module ? OK : INVALID_VALUE; }
+
+int cuModuleGetFunction(void **out, void *m, const char *name) {
+  int i = 0;
+  if (m != &module || strlen(name) >= FAKE_NAME || !strncmp(name, "absent", 6)) return NOT_FOUND;
+  while (i < FUNCTIONS - 1 && functions[i].name[0] && strcmp(functions[i].name, name)) i++;
+  strcpy(functions[i].name, name);
+  return *out = &functions[i], OK;
+}
+int cuFuncSetAttribute(void *f, int attribute, int value) {
+  return f && attribute == 8 && value > 0 ? OK : INVALID_VALUE;
+}
+
+int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void *s, void **parameters, void **extra) {
+  fake_launch l = {.blocks = x, .threads = bx, .shared = shared};
+  if (!x || y != 1 || z != 1 || !bx || bx > 1024 || by != 1 || bz != 1 || s != &stream || extra) return INVALID_VALUE;
+  memcpy(l.name, ((function *)f)->name, sizeof l.name);
+  if (fake.n_launches < FAKE_LAUNCHES) fake.launches[fake.n_launches] = l;
+  fake.n_launches++;
+  if (fake.kernel) fake.kernel(l.name, &l, parameters);
+  return OK;
+}
+
+int cuGetErrorName(int error, const char **out) {
+  return *out = error == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR", OK;
+}
+int cuGetErrorString(int error, const char **out) { return *out = error == NOT_FOUND ? "not found" : "failed", OK; }

@@ -1,0 +1,27 @@
+/* A CUDA driver and a cuBLAS for tests on machines without a GPU: memory is the host's, products are computed, kernels
+ * are the test's own functions, everything is counted. build/fake/libcuda.so.1 and libcublas.so.13 stand for the real
+ * ones once they are loaded, or with LD_LIBRARY_PATH. */
+#ifndef MOEC_TESTS_FAKE_CUDA_H
+#define MOEC_TESTS_FAKE_CUDA_H
+
+#include <stdint.h>
+
+enum { FAKE_LAUNCHES = 256, FAKE_NAME = 64 };
+
+typedef struct fake_launch {
+  char name[FAKE_NAME];
+  unsigned blocks, threads, shared;
+} fake_launch;
+
+typedef struct fake_cuda {
+  int devices; /* there are */
+  unsigned fail_allocs; /* the next ones */
+  int64_t live;         /* blocks of memory, contexts, streams, modules, handles: 0 when all are given back */
+  uint64_t allocs, writes, reads, fills, copies, waits, n_launches, gemms, gemm_batch;
+  fake_launch launches[FAKE_LAUNCHES]; /* the first ones */
+  void (*kernel)(const char *name, const fake_launch *l, void **parameters); /* NULL: nothing runs */
+} fake_cuda;
+
+fake_cuda *fake_cuda_get(void); /* of libcuda.so.1: found with dlsym() */
+
+#endif

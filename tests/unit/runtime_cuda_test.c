@@ -1,0 +1,401 @@
+/* The CUDA device of the runtime on the driver of tests/support/fake_cuda.h: what it launches, copies, allocates and
+ * waits for. Kernels are the C functions that the CPU runs, so results must be those of the CPU. */
+#include "tests/unit/train_sample.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "tests/support/fake_cuda.h"
+#include "tests/unit/plan_sample.h"
+#include "tests/unit/runtime_step.h"
+
+static train_setup files;
+static void *object; /* kernels of train_sample.h */
+static fake_cuda *fake;
+
+static void run_c(const char *name, const fake_launch *l, void **parameters) {
+  moec_kernel_fn fn;
+  void *symbol = dlsym(object, name);
+  UNIT_TRUE(symbol != NULL && l->blocks && l->threads == 64);
+  memcpy(&fn, &symbol, sizeof fn);
+  fn(parameters[0], 0, *(int64_t *)parameters[1]);
+}
+
+/* Test code is the driver's only user: it must have been given everything back. */
+static void begin(void (*kernel)(const char *, const fake_launch *, void **)) {
+  UNIT_TRUE(fake->live == 0);
+  *fake = (fake_cuda){.devices = 1, .kernel = kernel};
+}
+
+static plan_builder *for_cuda(plan_builder *b) {
+  b->target = pb_str(b, "cuda:sm_90a");
+  for (uint32_t i = 0; i < b->n_kernels; i++) b->kernels[i].threads = b->kernels[i].teams = 64;
+  return b;
+}
+
+static moec_model *open_cuda(uint8_t **file) { return train_open(&files, for_cuda(train_build()), 2, file); }
+
+static moec_status *try_open(plan_builder *b, int describe, moec_model **m, uint8_t **file) {
+  size_t size;
+  moec_options o = {.weights_dir = files.dir, .describe = describe};
+  *file = pb_finish(b, NULL, &files.object, &size);
+  free(b);
+  return moec_open_memory(*file, size, &o, m);
+}
+
+/* ---- without a driver -------------------------------------------------------------------- */
+
+START_TEST(missing) {
+  uint8_t *file;
+  moec_model *m;
+  if (fake) return; /* there is one now */
+  void *real = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!real) {
+    UNIT_FAILS(try_open(for_cuda(train_build()), 0, &m, &file), MOEC_UNSUPPORTED,
+               "needs a CUDA device: libcuda.so.1 not found");
+    free(file);
+  } else {
+    dlclose(real);
+  }
+  UNIT_OK(try_open(for_cuda(train_build()), 1, &m, &file));
+  moec_counters c;
+  UNIT_OK(moec_bind_sizes(m, 1, (const char *[]){"n"}, (int64_t[]){16}));
+  UNIT_OK(moec_place(m, MOEC_TRAIN));
+  moec_counters_get(m, &c);
+  UNIT_TRUE(c.program_bytes[MOEC_TRAIN] >= 3 * 16 * sizeof(float) && c.kernels_per_step == 1);
+  train_io t;
+  train_fill(&t, 1);
+  train_give(m, "x", t.x, 16);
+  UNIT_FAILS(moec_forward(m), MOEC_UNSUPPORTED, "opened to be run");
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+static void load_fake(void) {
+  char path[512];
+  const char *build = getenv("MOEC_BUILD");
+  ck_assert_ptr_nonnull(build);
+  snprintf(path, sizeof path, "%s/fake/libcuda.so.1", build);
+  void *driver = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+  ck_assert_msg(driver != NULL, "%s", dlerror());
+  snprintf(path, sizeof path, "%s/fake/libcublas.so.13", build);
+  ck_assert_msg(dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL, "%s", dlerror());
+  void *symbol = dlsym(driver, "fake_cuda_get");
+  fake_cuda *(*get)(void);
+  ck_assert_ptr_nonnull(symbol);
+  memcpy(&get, &symbol, sizeof get);
+  fake = get();
+  snprintf(path, sizeof path, "%s/kernels.so", files.dir);
+  object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  ck_assert_ptr_nonnull(object);
+}
+
+START_TEST(refused) {
+  uint8_t *file;
+  moec_model *m;
+  begin(NULL);
+  fake->devices = 0;
+  UNIT_FAILS(try_open(for_cuda(train_build()), 0, &m, &file), MOEC_UNSUPPORTED,
+             "needs a CUDA device: the driver has none");
+  free(file);
+  begin(NULL);
+  fake->fail_allocs = 1;
+  UNIT_FAILS(try_open(for_cuda(train_build()), 0, &m, &file), MOEC_OUT_OF_MEMORY, "no memory for");
+  free(file);
+  plan_builder *b = for_cuda(train_build());
+  b->kernels[0].threads = 48;
+  UNIT_FAILS(try_open(b, 0, &m, &file), MOEC_INVALID_MODEL, "kernel twice: expected a multiple of 32 threads");
+  free(file);
+  b = for_cuda(train_build());
+  b->kernels[1].name = pb_str(b, "absent");
+  UNIT_FAILS(try_open(b, 0, &m, &file), MOEC_DEVICE, "expected a kernel named 'absent'");
+  free(file);
+  UNIT_TRUE(fake->live == 0);
+}
+END_TEST
+
+/* ---- programs ---------------------------------------------------------------------------- */
+
+static const float *output(moec_model *m, const char *name) {
+  uint32_t i;
+  moec_view v;
+  UNIT_OK(moec_find(m, MOEC_OUTPUTS, name, &i));
+  UNIT_OK(moec_output(m, i, &v));
+  return v.data;
+}
+
+START_TEST(forward) {
+  uint8_t *files_of[2];
+  train_io t;
+  train_fill(&t, 3);
+  begin(run_c);
+  moec_model *gpu = open_cuda(&files_of[0]), *cpu = train_open(&files, train_build(), 2, &files_of[1]);
+  UNIT_TRUE(fake->n_launches == 1 && !strcmp(fake->launches[0].name, "twice")); /* load */
+  for (int64_t n = 16; n <= 32; n += 16) {
+    train_give(gpu, "x", t.x, n), train_give(cpu, "x", t.x, n);
+    UNIT_OK(moec_forward(gpu));
+    UNIT_OK(moec_forward(cpu));
+    UNIT_TRUE(!memcmp(output(gpu, "y"), output(cpu, "y"), (size_t)n * sizeof(float)));
+  }
+  /* Again: the input goes in; nothing is allocated; one wait, for the faults; results are read once. */
+  fake_cuda before = *fake;
+  moec_counters c;
+  UNIT_OK(moec_forward(gpu));
+  UNIT_TRUE(fake->writes == before.writes + 1 && fake->n_launches == before.n_launches + 1);
+  UNIT_TRUE(fake->allocs == before.allocs && fake->waits == before.waits + 1 && fake->reads == before.reads + 1);
+  (void)output(gpu, "y"), (void)output(gpu, "y");
+  UNIT_TRUE(fake->reads == before.reads + 2);
+  moec_counters_get(gpu, &c);
+  UNIT_TRUE(c.allocations_after_first == 0 && c.device_bytes > 0 && c.device_peak_bytes >= c.device_bytes);
+  moec_close(gpu), moec_close(cpu);
+  free(files_of[0]), free(files_of[1]);
+  UNIT_TRUE(fake->live == 0);
+}
+END_TEST
+
+START_TEST(faults) {
+  uint8_t *file;
+  train_io t;
+  begin(run_c);
+  moec_model *m = open_cuda(&file);
+  train_fill(&t, 1);
+  train_give(m, "x", t.x, 8), train_give(m, "labels", t.other, 8);
+  t.other[3] = 2e6f;
+  UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT, "node \"the_node\": an index is out of range");
+  t.other[3] = 0;
+  UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+START_TEST(poisoned) {
+  uint8_t *file;
+  train_io t;
+  begin(run_c);
+  setenv("MOEC_POISON", "1", 1);
+  moec_model *m = open_cuda(&file);
+  unsetenv("MOEC_POISON");
+  train_fill(&t, 1);
+  train_give(m, "x", t.x, 8);
+  fake->kernel = NULL; /* nothing is computed: the poison stays */
+  uint64_t fills = fake->fills;
+  UNIT_OK(moec_forward(m));
+  UNIT_TRUE(fake->fills == fills + 2); /* the arena, and the result of the step */
+  UNIT_TRUE(isnan(output(m, "y")[0]) && isnan(output(m, "y")[7]));
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+static void same_gradients(moec_model *a, moec_model *b) {
+  for (uint32_t i = 0; i < moec_count(a, MOEC_PARAMETERS); i++) {
+    moec_description d;
+    moec_view x, y;
+    UNIT_OK(moec_describe(a, MOEC_PARAMETERS, i, &d));
+    if (!d.has_gradient) continue;
+    UNIT_OK(moec_gradient(a, i, &x));
+    UNIT_OK(moec_gradient(b, i, &y));
+    UNIT_TRUE(!memcmp(x.data, y.data, 4 * sizeof(float)));
+  }
+}
+
+/* Parts of a batch, clipping, updates and what they make stale: as on the CPU to the last bit. */
+START_TEST(training) {
+  uint8_t *files_of[2];
+  train_io t[2];
+  begin(run_c);
+  moec_model *m[2] = {open_cuda(&files_of[0]), train_open(&files, train_build(), 2, &files_of[1])};
+  moec_optimizer o;
+  moec_optimizer_defaults(MOEC_ADAMW, &o);
+  for (int step = 0; step < 4; step++) {
+    double loss[2], norm[2];
+    for (int part = 0; part < 2; part++) {
+      train_fill(&t[part], step * 2 + part);
+      for (int k = 0; k < 2; k++) {
+        train_give(m[k], "x", t[part].x, 16), train_give(m[k], "labels", t[part].other, 16);
+        UNIT_OK(moec_loss_and_gradients(m[k], step % 2, &loss[k]));
+      }
+      UNIT_TRUE(loss[0] == loss[1]);
+      if (step != 2) same_gradients(m[0], m[1]); /* step 2: they stay on the device until the update */
+    }
+    for (int k = 0; k < 2; k++) {
+      UNIT_OK(moec_optimizer_set(m[k], &o));
+      if (step == 3) UNIT_OK(moec_clip_gradients(m[k], 0.5, &norm[k]));
+      UNIT_OK(moec_optimizer_step(m[k]));
+    }
+    if (step == 3) UNIT_TRUE(norm[0] == norm[1]);
+    UNIT_TRUE(!memcmp(train_parameter(m[0], "w"), train_parameter(m[1], "w"), sizeof train_w));
+  }
+  for (int k = 0; k < 2; k++) UNIT_OK(moec_forward(m[k]));
+  UNIT_TRUE(!memcmp(output(m[0], "y"), output(m[1], "y"), 16 * sizeof(float)));
+  for (int k = 0; k < 2; k++) moec_close(m[k]), free(files_of[k]);
+  UNIT_TRUE(fake->live == 0);
+}
+END_TEST
+
+/* Without being asked for, gradients don't leave the device. */
+START_TEST(lazy) {
+  uint8_t *file;
+  train_io t;
+  begin(run_c);
+  moec_model *m = open_cuda(&file);
+  train_fill(&t, 1);
+  train_give(m, "x", t.x, 8), train_give(m, "labels", t.other, 8);
+  UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+  fake_cuda before = *fake;
+  UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+  UNIT_TRUE(fake->reads == before.reads + 1 && fake->waits == before.waits + 1); /* the faults */
+  UNIT_TRUE(fake->allocs == before.allocs && fake->writes == before.writes + 2);
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+/* ---- library steps ----------------------------------------------------------------------- */
+
+/* A product by the fake library and on the CPU; all sums are exact. */
+static void same_product(one_step *s, uint64_t calls, uint64_t batch) {
+  size_t size;
+  one_step cpu = *s, gpu = *s;
+  moec_model *m;
+  UNIT_OK(step_run(&cpu, 1));
+  begin(NULL);
+  uint8_t *file = step_file_for(&gpu, "cuda:sm_90a", &size);
+  UNIT_OK(moec_open_memory(file, size, NULL, &m));
+  UNIT_OK(step_forward(&gpu, m));
+  moec_close(m);
+  free(file);
+  UNIT_TRUE(fake->gemms == calls && fake->gemm_batch == batch && fake->live == 0);
+  UNIT_TRUE(!memcmp(cpu.out[0].data, gpu.out[0].data, moec_tensor_bytes(&cpu.out[0])));
+  step_fini(&cpu), step_fini(&gpu);
+}
+
+START_TEST(products) {
+  enum { M = 3, N = 5, K = 4 };
+  unsigned seed = 1;
+  for (int how = 0; how < 16; how++) { /* both orders of both operands, f32 and f64, with and without an addend */
+    moec_dtype type = how & 4 ? MOEC_F64 : MOEC_F32;
+    const int64_t flat_a[] = {2, M * K}, flat_b[] = {2, K * N}, y[] = {2, M, N};
+    moec_tensor a = step_random(type, 2, flat_a, &seed), b = step_random(type, 2, flat_b, &seed);
+    moec_tensor c = step_random(type, 3, y, &seed);
+    one_step s = {MOEC_STEP_GEMM, 3, 1, 11, {&a, &b, how & 8 ? &c : NULL}, {step_tensor(type, 3, y)},
+                  {1, M, N, K, how & 1 ? 1 : K, how & 1 ? M : 1, how & 2 ? 1 : N, how & 2 ? K : 1, 2, M * K, K * N},
+                  true};
+    same_product(&s, 1, 2);
+    moec_tensor_fini(&a), moec_tensor_fini(&b), moec_tensor_fini(&c);
+  }
+  /* a [2, 3, M, K], b [3, K, N] for each of 2: axes that are not one; then [2, 3] that are, a row and a column. */
+  const int64_t many_a[] = {6 * M * K}, many_b[] = {6 * K * N}, y[] = {2, 3, M, N}, row[] = {6, 1, 1};
+  moec_tensor a = step_random(MOEC_F32, 1, many_a, &seed), b = step_random(MOEC_F32, 1, many_b, &seed);
+  one_step apart = {MOEC_STEP_GEMM, 2, 1, 14, {&a, &b}, {step_tensor(MOEC_F32, 4, y)},
+                    {2, M, N, K, K, 1, N, 1, 2, 3 * M * K, 0, 3, M * K, K * N}, true};
+  same_product(&apart, 2, 6);
+  one_step whole = {MOEC_STEP_GEMM, 2, 1, 14, {&a, &b}, {step_tensor(MOEC_F32, 4, y)},
+                    {2, M, N, K, K, 1, N, 1, 2, 3 * M * K, 3 * K * N, 3, M * K, K * N}, true};
+  same_product(&whole, 1, 6);
+  one_step dot = {MOEC_STEP_GEMM, 2, 1, 11, {&a, &b}, {step_tensor(MOEC_F32, 3, row)},
+                  {1, 1, 1, K, 1, 3, 2, 1, 6, K, N}, true};
+  same_product(&dot, 1, 6);
+  moec_tensor_fini(&a), moec_tensor_fini(&b);
+  const int64_t none[] = {M, 0}, also[] = {0, N}, zeros[] = {M, N};
+  a = step_tensor(MOEC_F32, 2, none), b = step_tensor(MOEC_F32, 2, also);
+  one_step empty = {MOEC_STEP_GEMM, 2, 1, 8, {&a, &b}, {step_tensor(MOEC_F32, 2, zeros)},
+                    {0, M, N, 0, 1, 1, N, 1}, true};
+  same_product(&empty, 0, 0);
+}
+END_TEST
+
+START_TEST(integers) {
+  const int64_t dims[] = {2, 2};
+  unsigned seed = 1;
+  size_t size;
+  moec_model *m;
+  moec_tensor a = step_random(MOEC_I64, 2, dims, &seed);
+  one_step s = {MOEC_STEP_GEMM, 2, 1, 8, {&a, &a}, {step_tensor(MOEC_I64, 2, dims)}, {0, 2, 2, 2, 2, 1, 2, 1}, true};
+  begin(NULL);
+  uint8_t *file = step_file_for(&s, "cuda:sm_90a", &size);
+  UNIT_OK(moec_open_memory(file, size, NULL, &m));
+  UNIT_FAILS(step_forward(&s, m), MOEC_UNSUPPORTED, "a CUDA device multiplies matrices of floats, got i64");
+  moec_close(m);
+  free(file);
+  moec_tensor_fini(&a);
+}
+END_TEST
+
+/* Every library step of a plan is launched by its name, with as many blocks as its work. */
+START_TEST(library) {
+  static const struct {
+    const char *name;
+    unsigned blocks, threads;
+  } want[] = {
+      {"moec_cumsum_f32", 1, 128},       {"moec_topk_f32", 2, 128},        {"moec_topk_f32", 2, 128},
+      {"moec_plan_count", 1, 32},        {"moec_plan_scan", 1, 1024},      {"moec_plan_fill", 1, 32},
+      {"moec_dispatch_f32", 2, 256},     {"moec_grouped_dot_f32", 5, 256}, {"moec_dispatch_f32", 2, 256},
+      {"moec_combine_f32", 1, 256},      {"moec_dispatch_f32", 2, 256},    {"moec_grouped_outer_f32", 4, 256},
+      {"moec_group_sum_f32", 4, 256},    {"moec_random_f32", 1, 256},      {"moec_conv_f32", 1, 256},
+      {"moec_random_f32", 1, 256},       {"moec_scatter_elements_f32", 1, 128}, {"moec_random_f32", 1, 256},
+      {"moec_scatter_nd_f32", 1, 256},
+  };
+  enum { N = sizeof want / sizeof *want };
+  size_t size;
+  moec_model *m;
+  float x[64] = {0};
+  int64_t ids[8] = {0};
+  moec_view views[] = {{x, MOEC_DTYPE_F32, 2, {8, 8}}, {ids, MOEC_DTYPE_I64, 2, {2, 4}}};
+  begin(NULL);
+  plan_builder *b = for_cuda(sample_build());
+  moec_map cubin = {.data = (const uint8_t *)"cubin", .size = 5};
+  uint8_t *file = pb_finish(b, NULL, &cubin, &size);
+  free(b);
+  UNIT_OK(moec_open_memory(file, size, NULL, &m));
+  for (uint32_t i = 0; i < 2; i++) UNIT_OK(moec_input_borrow(m, i, &views[i]));
+  UNIT_OK(moec_forward(m));
+  ck_assert_uint_eq(fake->n_launches, N);
+  for (int i = 0; i < N; i++) {
+    ck_assert_str_eq(fake->launches[i].name, want[i].name);
+    ck_assert_uint_eq(fake->launches[i].blocks, want[i].blocks);
+    ck_assert_uint_eq(fake->launches[i].threads, want[i].threads);
+  }
+  ck_assert_uint_eq(fake->gemms, 1);
+  moec_layer_routes r;
+  UNIT_OK(moec_route(m, 0, &r));
+  UNIT_TRUE(r.indices.data && r.offsets.data && r.indices.dims[0] == 8);
+  const int64_t forced[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
+  const moec_view v = {(void *)(uintptr_t)forced, MOEC_DTYPE_I64, 2, {8, 2}};
+  UNIT_OK(moec_force_routes(m, 0, &v));
+  UNIT_OK(moec_forward(m));
+  UNIT_TRUE(fake->n_launches == 2 * N - 2); /* neither bind nor the choice */
+  UNIT_OK(moec_route(m, 0, &r));
+  UNIT_TRUE(!memcmp(r.indices.data, forced, sizeof forced));
+  moec_close(m);
+  free(file);
+  UNIT_TRUE(fake->live == 0);
+}
+END_TEST
+
+static void setup(void) { files = train_start(); }
+static void setup_fake(void) {
+  setup();
+  load_fake();
+}
+static void teardown(void) {
+  if (object) dlclose(object);
+  object = NULL;
+  train_stop(&files);
+}
+
+int main(void) {
+  const TTest *const tests[] = {refused, forward, faults, poisoned, training, lazy, products, integers, library};
+  Suite *suite = suite_create("runtime_cuda");
+  TCase *alone = tcase_create("without a driver"), *rest = tcase_create("fake driver");
+  tcase_set_timeout(alone, 0), tcase_set_timeout(rest, 0);
+  tcase_add_unchecked_fixture(alone, setup, teardown);
+  tcase_add_unchecked_fixture(rest, setup_fake, teardown);
+  tcase_add_test(alone, missing);
+  for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(rest, tests[i]);
+  suite_add_tcase(suite, alone); /* first: a driver that was loaded stays */
+  suite_add_tcase(suite, rest);
+  return unit_run(suite);
+}
