@@ -96,8 +96,8 @@ static bool needs_sizes(const flattener *c, const moec_graph *g, moec_node n) {
   return moec_op_of(g, n) == MOEC_OP_FUSED && !c->fn_static[MOEC_ATTRS(g, n, FUSED)->fn.i];
 }
 
-moec_status *moec_flat_emit(flattener *c, frame *f, moec_node n, moec_plan_step step, uint32_t n_in, const moec_value *in,
-                            bool keep_all) {
+moec_status *moec_flat_emit(flattener *c, frame *f, moec_node n, moec_plan_step step, uint32_t n_in,
+                            const moec_value *in, bool keep_all) {
   const moec_node_info p = *moec_node_get(f->g, n);
   uint32_t *args = MOEC_NEW_ARRAY(c->t->arena, uint32_t, n_in + p.n_out);
   moec_schedule at = p.op == MOEC_OP_RANDOM ? c->program : MOEC_AT_LOAD;

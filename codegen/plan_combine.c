@@ -2,7 +2,7 @@
  *
  *   fused_weighted_sum   one step reads the rows, the weights and the residual, and writes each token once
  *   weighted_sum         moe.weight writes the weighted rows, moe.combine sums them
- *   legacy_bmm           rows in the order of their assignments, [T, k, H], times the weights, [T, 1, k]: a batched product */
+ *   legacy_bmm           rows in the order of their assignments, [T, k, H], times the weights, [T, 1, k]: batched */
 #include "codegen/plan_flatten.h"
 
 bool moec_flat_joins(const flattener *c, const moec_graph *g, moec_node n) {
@@ -53,13 +53,15 @@ static void add_bmm(flattener *c, frame *f, moec_node n, moec_value w, uint32_t 
 moec_status *moec_flat_combine(flattener *c, frame *f, moec_node n, moec_node combine, moec_value residual) {
   const moec_graph *g = f->g;
   moec_plan_step step = no_step;
-  moec_value rows = moec_in(g, combine, 0), y = moec_out(g, n, 0), in[4] = {rows, moec_in(g, combine, 1), {0}, residual};
+  moec_value rows = moec_in(g, combine, 0), y = moec_out(g, n, 0);
+  moec_value in[4] = {rows, moec_in(g, combine, 1), {0}, residual};
   moec_node weight = moec_def(g, rows);
   if (moec_op_of(g, weight) == MOEC_OP_MOE_WEIGHT && moec_flat_joins(c, g, weight))
     in[0] = moec_in(g, weight, 0), in[2] = moec_in(g, weight, 1);
   if (c->combine == MOEC_COMBINE_BMM && in[2].i) {
     uint32_t sorted = by_assignment(c, f, n, in[0], in[1]);
-    f->slots[y.i] = (slot){moec_flat_tensor(c, MOEC_BUFFER_STEP, moec_value_get(g, y)->type, ""), c->program, MOEC_NONE};
+    uint32_t sum = moec_flat_tensor(c, MOEC_BUFFER_STEP, moec_value_get(g, y)->type, "");
+    f->slots[y.i] = (slot){sum, c->program, MOEC_NONE};
     add_bmm(c, f, n, in[2], sorted, residual, f->slots[y.i].tensor);
     return NULL;
   }

@@ -1,5 +1,5 @@
-/* Inside plan building: one activation of a function being flattened. Shared by plan_build.c (nodes), plan_combine.c (the
- * weighted restore) and plan_entries.c (the module around them). */
+/* Inside plan building: one activation of a function being flattened. Shared by plan_build.c (nodes), plan_combine.c
+ * (the weighted restore) and plan_entries.c (the module around them). */
 #ifndef MOEC_CODEGEN_PLAN_FLATTEN_H
 #define MOEC_CODEGEN_PLAN_FLATTEN_H
 
@@ -36,11 +36,12 @@ static const moec_plan_step no_step = {.kernel = MOEC_NONE, .moe = MOEC_NONE};
 uint32_t moec_flat_tensor(flattener *c, moec_buffer_kind kind, moec_type type, const char *name);
 bool moec_flat_has_symbols(const moec_module *m, moec_type t);
 /* Adds |step| reading |in| and writing the outputs of node |n| (those with a use; |keep_all|: all). */
-moec_status *moec_flat_emit(flattener *c, frame *f, moec_node n, moec_plan_step step, uint32_t n_in, const moec_value *in,
-                            bool keep_all) MOEC_MUST_USE;
+moec_status *moec_flat_emit(flattener *c, frame *f, moec_node n, moec_plan_step step, uint32_t n_in,
+                            const moec_value *in, bool keep_all) MOEC_MUST_USE;
 /* moe.combine as node |n| writes it: |combine| is |n| itself or the operand its add absorbed; |residual| may be {0}. */
-moec_status *moec_flat_combine(flattener *c, frame *f, moec_node n, moec_node combine, moec_value residual) MOEC_MUST_USE;
-/* Whether the weights of moe.weight |n| are applied by the step of its combine: not with --combine-impl weighted_sum. */
+moec_status *moec_flat_combine(flattener *c, frame *f, moec_node n, moec_node combine,
+                               moec_value residual) MOEC_MUST_USE;
+/* Whether the step of its combine applies the weights of moe.weight |n|: not with --combine-impl weighted_sum. */
 bool moec_flat_joins(const flattener *c, const moec_graph *g, moec_node n);
 
 /* Steps and slots of every node of |f|, calls included. */

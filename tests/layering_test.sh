@@ -15,6 +15,7 @@ allowed() {
     runtime/*) echo "base include" ;;
     tools/stub.c) echo "base runtime include" ;;
     tools/moec.c) echo "base ir frontend models passes codegen runtime include" ;;
+    tools/arguments.*) echo "base ir frontend passes" ;;
     tools/* | bench/* | examples/*) echo "base runtime include" ;;
   esac
 }

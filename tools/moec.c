@@ -14,6 +14,7 @@
 #include "include/plan.h"
 #include "models/models.h"
 #include "passes/pass.h"
+#include "tools/arguments.h"
 
 extern const char moec_stub_begin[], moec_stub_end[];
 
@@ -29,202 +30,6 @@ static const char usage[] =
     "             [--train-params GLOB ...] [--freeze GLOB ...]]\n"
     "       moec inspect FILE [--format text|json|dot|html] [-o OUT] [--dim NAME=N ...] [--train ...]\n"
     "            FILE: a model (.onnx) or an executable made by moec compile\n";
-
-enum { MAX_LIST = 64 };
-
-typedef struct arguments {
-  const char *input, *output, *weights, *target, *precision, *format, *dump_dir, *init;
-  const char *list[MAX_LIST]; /* of --dim or --set */
-  int n_list;
-  const char *loss, *aux_loss, *z_loss, *recompute, *skip, *combine;
-  const char *rules[MAX_LIST]; /* "+GLOB" of --train-params, "-GLOB" of --freeze, in order */
-  int n_rules;
-  char rule_text[MAX_LIST][256];
-  bool remarks, train, embed_weights;
-  const char *needs_train; /* the first flag given that does */
-} arguments;
-
-/* ---- command line ------------------------------------------------------------------------- */
-
-typedef struct flag {
-  const char *name;
-  enum { TEXT, SWITCH, LIST, RULE } kind;
-  size_t offset; /* in arguments; RULE: the sign of the rule */
-  const char *commands;
-  bool needs_train; /* means nothing without --train */
-} flag;
-
-static const flag flags[] = {
-    {"-o", TEXT, offsetof(arguments, output), "import compile inspect", false},
-    {"--init", TEXT, offsetof(arguments, init), "import", false},
-    {"--set", LIST, 0, "import", false},
-    {"--weights", TEXT, offsetof(arguments, weights), "compile inspect", false},
-    {"--target", TEXT, offsetof(arguments, target), "compile", false},
-    {"--precision", TEXT, offsetof(arguments, precision), "compile", false},
-    {"--format", TEXT, offsetof(arguments, format), "inspect", false},
-    {"--dim", LIST, 0, "compile inspect", false},
-    {"--dump-dir", TEXT, offsetof(arguments, dump_dir), "compile inspect", false},
-    {"--remarks", SWITCH, offsetof(arguments, remarks), "compile", false},
-    {"--embed-weights", SWITCH, offsetof(arguments, embed_weights), "compile", false},
-    {"--combine-impl", TEXT, offsetof(arguments, combine), "compile", false},
-    {"--train", SWITCH, offsetof(arguments, train), "compile inspect", false},
-    {"--loss", TEXT, offsetof(arguments, loss), "compile inspect", true},
-    {"--aux-loss", TEXT, offsetof(arguments, aux_loss), "compile inspect", true},
-    {"--z-loss", TEXT, offsetof(arguments, z_loss), "compile inspect", true},
-    {"--recompute", TEXT, offsetof(arguments, recompute), "compile inspect", true},
-    {"--skip-recompute-combine", TEXT, offsetof(arguments, skip), "compile inspect", true},
-    {"--train-params", RULE, '+', "compile inspect", true},
-    {"--freeze", RULE, '-', "compile inspect", true},
-};
-
-static const flag *find_flag(const char *command, const char *name) {
-  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-    if (strcmp(flags[i].name, name) == 0 && strstr(flags[i].commands, command)) return &flags[i];
-  return NULL;
-}
-
-static moec_status *usage_error(const char *what, const char *arg) {
-  return moec_error(MOEC_INVALID_ARGUMENT, "%s \"%s\" (moec --help shows the usage)", what, arg);
-}
-
-static moec_status *add_rule(arguments *a, char sign, const char *glob) {
-  if (a->n_rules == MAX_LIST) return usage_error("too many values at", glob);
-  char *text = a->rule_text[a->n_rules];
-  if (snprintf(text, sizeof a->rule_text[0], "%c%s", sign, glob) >= (int)sizeof a->rule_text[0])
-    return usage_error("too long:", glob);
-  a->rules[a->n_rules++] = text;
-  return NULL;
-}
-
-/* The length of the name in "NAME=VALUE". */
-static size_t name_length(const char *text) { return strcspn(text, "="); }
-
-static moec_status *add_to_list(arguments *a, const char *name, const char *value) {
-  size_t n = name_length(value);
-  for (int i = 0; i < a->n_list; i++)
-    if (name_length(a->list[i]) == n && memcmp(a->list[i], value, n) == 0)
-      return moec_error(MOEC_INVALID_ARGUMENT, "%s %.*s was given twice", name, (int)n, value);
-  if (a->n_list == MAX_LIST) return usage_error("too many values at", value);
-  a->list[a->n_list++] = value;
-  return NULL;
-}
-
-static moec_status *set_text(const char **to, const char *name, const char *value) {
-  if (*to) return moec_error(MOEC_INVALID_ARGUMENT, "%s was given twice: \"%s\" and \"%s\"", name, *to, value);
-  *to = value;
-  return NULL;
-}
-
-static moec_status *parse_arguments(int argc, char **argv, arguments *a) {
-  *a = (arguments){0};
-  for (int i = 2; i < argc; i++) {
-    if (argv[i][0] != '-' || !argv[i][1]) {
-      if (a->input) return usage_error("unexpected argument", argv[i]);
-      a->input = argv[i];
-      continue;
-    }
-    const flag *f = find_flag(argv[1], argv[i]);
-    if (!f) return usage_error("unknown option", argv[i]);
-    if (f->needs_train && !a->needs_train) a->needs_train = f->name;
-    if (f->kind == SWITCH) {
-      *(bool *)((char *)a + f->offset) = true;
-      continue;
-    }
-    if (++i == argc) return usage_error("a value is missing after", argv[i - 1]);
-    if (f->kind == RULE) MOEC_TRY(add_rule(a, (char)f->offset, argv[i]));
-    else if (f->kind == LIST) MOEC_TRY(add_to_list(a, f->name, argv[i]));
-    else MOEC_TRY(set_text((const char **)((char *)a + f->offset), f->name, argv[i]));
-  }
-  if (!a->input) return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a file (moec --help shows the usage)", argv[1]);
-  return NULL;
-}
-
-/* "NAME=N" with N >= 0. */
-static moec_status *parse_dim(const char *text, moec_dim_setting *out) {
-  const char *eq = strchr(text, '=');
-  char *end = NULL;
-  if (eq && eq != text && eq[1] >= '0' && eq[1] <= '9') {
-    errno = 0;
-    long long v = strtoll(eq + 1, &end, 10);
-    if (!errno && !*end && (size_t)(eq - text) < sizeof out->name) {
-      memcpy(out->name, text, (size_t)(eq - text));
-      out->name[eq - text] = '\0';
-      out->value = v;
-      return NULL;
-    }
-  }
-  return moec_error(MOEC_INVALID_ARGUMENT, "--dim: expected NAME=N with N >= 0, got \"%s\"", text);
-}
-
-/* |text|'s place among |n| words; |dflt| where the flag was not given. */
-static moec_status *parse_choice(const char *flag_name, const char *text, int n, const char *const *words, int dflt,
-                                 int *out) {
-  moec_buf all = {0};
-  *out = dflt;
-  if (!text) return NULL;
-  for (int i = 0; i < n; i++) {
-    if (strcmp(text, words[i]) == 0) *out = i;
-    moec_buf_printf(&all, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " or ", words[i]);
-  }
-  bool found = *out >= 0 && strcmp(text, words[*out]) == 0;
-  moec_status *s =
-      found ? NULL
-            : moec_error(MOEC_INVALID_ARGUMENT, "%s: expected %s, got \"%s\"", flag_name, moec_buf_str(&all), text);
-  moec_buf_fini(&all);
-  return s;
-}
-
-static moec_status *parse_coefficient(const char *flag_name, const char *text, double *out) {
-  char *end = NULL;
-  *out = 0;
-  if (!text) return NULL;
-  *out = strtod(text, &end);
-  if (end != text && !*end && isfinite(*out) && *out >= 0) return NULL;
-  return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a number of at least 0, got \"%s\"", flag_name, text);
-}
-
-static const char *const recompute_words[] = {"none", "block"}, *const skip_words[] = {"auto", "off", "on"};
-
-static moec_status *parse_training(const arguments *a, moec_compile_options *out) {
-  int choice;
-  out->train = a->train;
-  out->loss = a->loss;
-  out->rules = a->rules;
-  out->n_rules = (size_t)a->n_rules;
-  if (a->needs_train && !a->train) return moec_error(MOEC_INVALID_ARGUMENT, "%s needs --train", a->needs_train);
-  MOEC_TRY(parse_coefficient("--aux-loss", a->aux_loss, &out->aux_loss));
-  MOEC_TRY(parse_coefficient("--z-loss", a->z_loss, &out->z_loss));
-  MOEC_TRY(parse_choice("--recompute", a->recompute, 2, recompute_words, 0, &choice));
-  out->recompute = (moec_recompute)choice;
-  MOEC_TRY(parse_choice("--skip-recompute-combine", a->skip, 3, skip_words, 0, &choice));
-  out->skip_combine = (moec_skip)choice;
-  return NULL;
-}
-
-/* The architecture of --target cuda[:ARCH]; NULL: another target. */
-static const char *cuda_of(const arguments *a) {
-  if (!a->target || strcmp(a->target, "cuda") == 0) return a->target ? "sm_90a" : NULL;
-  return strcmp(a->target, "cuda:sm_90a") == 0 ? a->target + strlen("cuda:") : NULL;
-}
-
-static moec_status *parse_options(const arguments *a, moec_compile_options *out) {
-  static const struct { const char *name; moec_precision p; } precisions[] = {
-      {"f32", MOEC_PRECISION_F32}, {"bf16", MOEC_PRECISION_BF16}, {"f16", MOEC_PRECISION_F16}};
-  *out = (moec_compile_options){.target = MOEC_TARGET_CPU, .precision = MOEC_PRECISION_MODEL};
-  MOEC_TRY(parse_training(a, out));
-  if (cuda_of(a)) out->target = MOEC_TARGET_CUDA;
-  else if (a->target && strcmp(a->target, "cpu") != 0)
-    return moec_error(MOEC_INVALID_ARGUMENT, "--target: expected cpu, cuda or cuda:sm_90a, got \"%s\"", a->target);
-  if (!a->precision) return NULL;
-  for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
-    if (strcmp(a->precision, precisions[i].name) == 0) out->precision = precisions[i].p;
-  if (out->precision == MOEC_PRECISION_MODEL)
-    return moec_error(MOEC_INVALID_ARGUMENT, "--precision: expected f32, bf16 or f16, got \"%s\"", a->precision);
-  if (out->precision != MOEC_PRECISION_F32)
-    return moec_error(MOEC_UNSUPPORTED, "--precision %s: the %s target computes in f32", a->precision,
-                      cuda_of(a) ? "cuda" : "cpu");
-  return NULL;
-}
 
 /* ---- the pipeline ------------------------------------------------------------------------- */
 
@@ -267,7 +72,7 @@ static moec_status *spare(const char *output, const moec_map *read) {
 static moec_status *front(const arguments *a, const moec_compile_options *o, moec_pass_ctx *cx, moec_module **out) {
   moec_dim_setting dims[MAX_LIST];
   dumper d = {a->dump_dir, 0};
-  for (int i = 0; i < a->n_list; i++) MOEC_TRY(parse_dim(a->list[i], &dims[i]));
+  for (int i = 0; i < a->n_list; i++) MOEC_TRY(moec_arguments_dim(a->list[i], &dims[i]));
   moec_import_options io = {.weights_dir = a->weights, .dims = dims, .n_dims = (size_t)a->n_list};
   if (a->weights) MOEC_TRY(expect_folder("--weights", a->weights));
   if (a->dump_dir) MOEC_TRY(prepare_dump(a->dump_dir));
@@ -287,7 +92,8 @@ static void describe_options(const arguments *a, moec_buf *b) {
   const struct { const char *flag, *value; } shown[] = {
       {"--loss", a->loss}, {"--aux-loss", a->aux_loss}, {"--z-loss", a->z_loss}, {"--recompute", a->recompute},
       {"--skip-recompute-combine", a->skip}, {"--combine-impl", a->combine}};
-  moec_buf_printf(b, "--target %s%s", cuda_of(a) ? "cuda:" : "cpu", cuda_of(a) ? cuda_of(a) : "");
+  const char *cuda = moec_arguments_cuda(a);
+  moec_buf_printf(b, "--target %s%s", cuda ? "cuda:" : "cpu", cuda ? cuda : "");
   if (a->train) moec_buf_puts(b, " --train");
   for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
     if (shown[i].value) moec_buf_printf(b, " %s %s", shown[i].flag, shown[i].value);
@@ -309,7 +115,8 @@ static void describe_report(const arguments *a, const moec_pass_ctx *cx, report_
   out->in = (moec_report_input){.remarks = cx->remarks.lines, .n_remarks = cx->remarks.n};
   if (!o->train) return;
   out->training = (moec_report_training){.loss = a->loss ? a->loss : "next-token", .aux_loss = o->aux_loss,
-      .z_loss = o->z_loss, .recompute = recompute_words[o->recompute], .skip_combine = skip_words[o->skip_combine],
+      .z_loss = o->z_loss, .recompute = moec_recompute_words[o->recompute],
+      .skip_combine = moec_skip_words[o->skip_combine],
       .other = out->other};
   out->in.training = &out->training;
 }
@@ -330,13 +137,13 @@ static moec_status *report_of_other(const arguments *a, const moec_compile_optio
     s = moec_codegen_report(m, &alone.in, alone.combine, &p->other);
   }
   moec_module_destroy(m);
-  return moec_context(s, "with --recompute %s, to compare", recompute_words[flipped.recompute]);
+  return moec_context(s, "with --recompute %s, to compare", moec_recompute_words[flipped.recompute]);
 }
 
 static moec_status *prepare_report(const arguments *a, const moec_pass_ctx *cx, report_parts *out) {
   static const char *const combine[] = {"fused_weighted_sum", "weighted_sum", "legacy_bmm"};
   int choice;
-  MOEC_TRY(parse_choice("--combine-impl", a->combine, 3, combine, 0, &choice));
+  MOEC_TRY(moec_arguments_choice("--combine-impl", a->combine, 3, combine, 0, &choice));
   *out = (report_parts){.combine = (moec_combine)choice};
   if (cx->options->train) MOEC_TRY(report_of_other(a, cx->options, out));
   describe_report(a, cx, out);
@@ -354,7 +161,7 @@ static moec_status *compile_module(const arguments *a, moec_module *m, const moe
   o.combine = report.combine;
   o.embed_weights = a->embed_weights;
   o.dump_dir = a->dump_dir;
-  o.cuda = cuda_of(a);
+  o.cuda = moec_arguments_cuda(a);
   moec_status *s = moec_codegen(m, &o, a->output);
   moec_buf_fini(&options);
   json_decref(report.other);
@@ -368,7 +175,7 @@ static moec_status *compile_command(const arguments *a) {
   moec_pass_ctx cx;
   moec_module *m = NULL;
   if (!a->output) return moec_error(MOEC_INVALID_ARGUMENT, "compile: expected -o EXE");
-  MOEC_TRY(parse_options(a, &o));
+  MOEC_TRY(moec_arguments_options(a, &o));
   moec_status *s = front(a, &o, &cx, &m);
   if (!s) s = compile_module(a, m, &cx);
   moec_module_destroy(m);
@@ -436,7 +243,7 @@ static moec_status *report_of_model(const arguments *a, json_t **out) {
   moec_compile_options o;
   moec_pass_ctx cx;
   moec_module *m = NULL;
-  MOEC_TRY(parse_options(a, &o));
+  MOEC_TRY(moec_arguments_options(a, &o));
   report_parts p = {0};
   moec_status *s = front(a, &o, &cx, &m);
   if (!s) s = prepare_report(a, &cx, &p);
@@ -483,10 +290,10 @@ static moec_status *dispatch(int argc, char **argv) {
                       "expected a command: import, compile or inspect (moec --help shows the usage)");
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     if (strcmp(commands[i].name, argv[1]) != 0) continue;
-    MOEC_TRY(parse_arguments(argc, argv, &a));
+    MOEC_TRY(moec_arguments_parse(argc, argv, &a));
     return commands[i].run(&a);
   }
-  return usage_error("unknown command", argv[1]);
+  return moec_usage_error("unknown command", argv[1]);
 }
 
 int main(int argc, char **argv) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The planned memory of training: with --recompute block a layer costs the activations at its two span boundaries and its
-# routes, no more; without, everything its backward reads.
+# The planned memory of training: with --recompute block a layer costs the activations at its two span boundaries and
+# its routes, no more; without, everything its backward reads.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

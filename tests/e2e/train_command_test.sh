@@ -33,11 +33,13 @@ cp "$MOEC_SOURCE/tests/data/qwen3_moe/config.json" "$dir/config/"
 sed 's/"vocab_size": 199/"vocab_size": 256/; s/"num_hidden_layers": 3/"num_hidden_layers": 2/' \
   "$dir/config/config.json" >"$dir/hub/config.json"
 "$MOEC" import "$dir/hub" -o "$dir/hub/model.onnx" --init 7 || fail "import"
-"$MOEC" compile "$dir/hub/model.onnx" -o "$model" --weights "$dir/hub" --target cpu --train --recompute block || fail "compile"
+"$MOEC" compile "$dir/hub/model.onnx" -o "$model" --weights "$dir/hub" --target cpu --train --recompute block ||
+  fail "compile"
 export MOEC_WEIGHTS=$dir/hub MOEC_THREADS=2
 
 echo "== learning"
-done_ "$model" train --data "$text" --steps 60 --batch 4 --seq 64 --lr 1e-2 --warmup 5 --save "$dir/learned" --log-every 30
+done_ "$model" train --data "$text" --steps 60 --batch 4 --seq 64 --lr 1e-2 --warmup 5 --save "$dir/learned" \
+  --log-every 30
 cat "$dir/log"
 [ "$(grep -c '^step ' "$dir/log")" -eq 3 ] || fail "expected lines of steps 1, 30 and 60"
 read -r loss entropy < <(sed -nE 's/^loss ([0-9.]+), .* entropy of the text ([0-9.]+)$/\1 \2/p' "$dir/log")
@@ -50,14 +52,17 @@ printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "{'descr': '<i8', 'fortran_order': Fa
 for c in 84 104 101 32; do printf '%b' "\\x$(printf %02x $c)\\0\\0\\0\\0\\0\\0\\0" >>"$dir/ids.npy"; done
 done_ "$MOEC" import "$dir/learned/weights" -o "$dir/again.onnx"
 done_ "$MOEC" compile "$dir/again.onnx" -o "$dir/again" --weights "$dir/learned/weights" --target cpu --train
-done_ env MOEC_WEIGHTS="$dir/learned/weights" "$dir/again" train --data "$text" --steps 1 --batch 4 --seq 64 --save "$dir/first"
-below "$(awk -F, 'NR == 2 {print $2}' "$dir/first/loss.csv")" "$entropy" || fail "the saved weights have forgotten the text"
+done_ env MOEC_WEIGHTS="$dir/learned/weights" "$dir/again" train --data "$text" --steps 1 --batch 4 --seq 64 \
+  --save "$dir/first"
+below "$(awk -F, 'NR == 2 {print $2}' "$dir/first/loss.csv")" "$entropy" ||
+  fail "the saved weights have forgotten the text"
 
 echo "== going on"
 options=(--data "$text" --batch 2 --seq 32 --accumulate 2 --warmup 15 --seed 3 --lr 0.005 --beta2 0.98 --clip 0.7)
 same() { # FOLDER: as $dir/once
   cmp "$dir/once/loss.csv" "$1/loss.csv" && cmp "$dir/once/state.safetensors" "$1/state.safetensors" &&
-    cmp "$dir/once/weights/model.safetensors" "$1/weights/model.safetensors" || fail "$1 is not as a training without a break"
+    cmp "$dir/once/weights/model.safetensors" "$1/weights/model.safetensors" ||
+      fail "$1 is not as a training without a break"
 }
 done_ "$model" train "${options[@]}" --steps 20 --save "$dir/once"
 done_ "$model" train "${options[@]}" --steps 10 --save "$dir/twice"
@@ -75,7 +80,8 @@ interrupted() {
   waits_for grep -q '^step' "$dir/log"
   kill "-$1" $pid
   wait $pid || fail "SIG$1: status $?"
-  grep -q '^stopped after step [0-9]* of 1000000; saved in .*--resume goes on$' "$dir/log" || fail "$(tail -n 3 "$dir/log")"
+  grep -q '^stopped after step [0-9]* of 1000000; saved in .*--resume goes on$' "$dir/log" ||
+    fail "$(tail -n 3 "$dir/log")"
   made=$(sed -nE 's/^stopped after step ([0-9]+) .*/\1/p' "$dir/log")
   [ "$(wc -l <"$2/loss.csv")" -eq $((made + 1)) ] || fail "expected a row for each of $made steps"
 }
@@ -100,12 +106,14 @@ else
 fi
 
 echo "== a terminal"
-script -qec "'$model' train --data '$text' --steps 3 --batch 2 --seq 32 --optimizer sgd --lr 0.1" /dev/null >"$dir/log" 2>&1
+script -qec "'$model' train --data '$text' --steps 3 --batch 2 --seq 32 --optimizer sgd --lr 0.1" \
+  /dev/null >"$dir/log" 2>&1
 grep -q $'\r.*\[=*\]  3/3  loss [0-9.]*  [0-9]* tokens/s  0:00 left' "$dir/log" || fail "no bar: $(cat -v "$dir/log")"
 
 echo "== what is wrong"
 printf 'smile \xf0\x9f\x98\x80 %080d' 0 >"$dir/accents.txt"
-"$MOEC" compile "$MOEC_SOURCE/tests/data/qwen3_moe/model_train.onnx" -o "$dir/small" --target cpu --train || fail "compile"
+"$MOEC" compile "$MOEC_SOURCE/tests/data/qwen3_moe/model_train.onnx" -o "$dir/small" --target cpu --train ||
+  fail "compile"
 refused "expected --data FILE" "$model" train --steps 3
 refused "expected --steps N" "$model" train --data "$text"
 refused "--steps: expected an integer of at least 1" "$model" train --data "$text" --steps 0
@@ -131,7 +139,8 @@ done_ "$MOEC_BUILD/example-train" "$model" "$text" 60 "$dir/example"
 tail -n 2 "$dir/log"
 read -r loss entropy < <(sed -nE 's/^60 steps, loss ([0-9.]+), .* ([0-9.]+)$/\1 \2/p' "$dir/log")
 below "${loss:-9}" "${entropy:-0}" || fail "the example's loss, ${loss:-none}, is not below ${entropy:-none}"
-[ -e "$dir/example/model.safetensors" ] && [ -e "$dir/example/config.json" ] && [ -e "$dir/example.state.safetensors" ] ||
+[ -e "$dir/example/model.safetensors" ] && [ -e "$dir/example/config.json" ] &&
+  [ -e "$dir/example.state.safetensors" ] ||
   fail "the example did not save"
 
 [ $bad -eq 0 ] && echo "train: all as expected"
