@@ -18,8 +18,9 @@ static void team_loop(moec_emit *e, moec_kvar_kind kind) {
   if (kind == MOEC_KVAR_ROW) {
     moec_emit_line(e, "for (int64_t row = team; row < n_rows; row += n_teams) {");
   } else if (kind == MOEC_KVAR_BLOCK) {
-    moec_emit_line(e, "for (int64_t block = team * %u; block < n_rows * %u; block += n_teams * %u) {", l->width,
-                   l->width, l->width);
+    moec_emit_line(e,
+                   "for (int64_t block = team * %u; block < n_rows * %u; block += n_teams * %u) {",
+                   l->width, l->width, l->width);
     moec_emit_indent(e);
     moec_buf_puts(e->b, "  const int64_t lanes = moec_least(");
     moec_emit_dim(e, e->k->range);
@@ -68,14 +69,19 @@ static void loop_head(moec_emit *e, const moec_kstmt *st) {
   moec_emit_indent(e);
   moec_buf_puts(e->b, "for (int64_t ");
   moec_emit_var(e, st->id);
-  if (!shared_out(e, st)) moec_buf_printf(e->b, " = %s; ", moec_buf_str(&lo));
-  else if (strcmp(moec_buf_str(&lo), "0") == 0) moec_buf_puts(e->b, " = self; ");
-  else moec_buf_printf(e->b, " = %s + self; ", moec_buf_str(&lo));
+  if (!shared_out(e, st))
+    moec_buf_printf(e->b, " = %s; ", moec_buf_str(&lo));
+  else if (strcmp(moec_buf_str(&lo), "0") == 0)
+    moec_buf_puts(e->b, " = self; ");
+  else
+    moec_buf_printf(e->b, " = %s + self; ", moec_buf_str(&lo));
   moec_emit_var(e, st->id);
   moec_buf_printf(e->b, " < %s; ", moec_buf_str(&hi));
   moec_emit_var(e, st->id);
-  if (shared_out(e, st)) moec_buf_printf(e->b, " += %u) {\n", l->width);
-  else moec_buf_puts(e->b, "++) {\n");
+  if (shared_out(e, st))
+    moec_buf_printf(e->b, " += %u) {\n", l->width);
+  else
+    moec_buf_puts(e->b, "++) {\n");
   moec_buf_fini(&lo);
   moec_buf_fini(&hi);
 }
@@ -84,8 +90,8 @@ static void join(moec_emit *e, const moec_kstmt *st, const char *acc, const moec
   const moec_lanes *l = e->lanes;
   if (!shared_out(e, st)) return;
   moec_emit_indent(e);
-  moec_buf_printf(e->b, "MOEC_%s_JOIN(%s, %s, ", l->width == 32 ? "WARP" : "BLOCK", moec_emit_accumulator_of(n).type,
-                  acc);
+  moec_buf_printf(e->b, "MOEC_%s_JOIN(%s, %s, ", l->width == 32 ? "WARP" : "BLOCK",
+                  moec_emit_accumulator_of(n).type, acc);
   moec_emit_join(e, acc, n, "other", true);
   if (l->width != 32) moec_buf_printf(e->b, ", %u", l->width / 32);
   moec_buf_puts(e->b, ")\n");
@@ -131,7 +137,8 @@ static void temp(moec_emit *e, uint32_t i) {
   } else if (l->temps[i].shared) {
     moec_buf_printf(e->b, "__shared__ %s all%u[%u][", type, i, l->teams);
     moec_emit_dim(e, t->count);
-    moec_buf_printf(e->b, "];\n  %s *const w%u = all%u[%s];\n", type, i, i, l->teams > 1 ? "threadIdx.x / 32" : "0");
+    moec_buf_printf(e->b, "];\n  %s *const w%u = all%u[%s];\n", type, i, i,
+                    l->teams > 1 ? "threadIdx.x / 32" : "0");
   } else {
     moec_buf_printf(e->b, "%s *const w%u = (%s *)((char *)a->scratch + team * ", type, i, type);
     moec_emit_dim(e, l->scratch);
@@ -143,8 +150,12 @@ static void temp(moec_emit *e, uint32_t i) {
 
 static void temps(moec_emit *e) {
   const moec_lanes *l = e->lanes;
-  if (l->operand) moec_emit_line(e, "const int self = threadIdx.x %% 32;");
-  else moec_emit_line(e, l->width == 1 ? "MOEC_THREAD_TEAM" : l->width == 32 ? "MOEC_WARP_TEAM" : "MOEC_BLOCK_TEAM");
+  if (l->operand)
+    moec_emit_line(e, "const int self = threadIdx.x %% 32;");
+  else
+    moec_emit_line(e, l->width == 1    ? "MOEC_THREAD_TEAM"
+                      : l->width == 32 ? "MOEC_WARP_TEAM"
+                                       : "MOEC_BLOCK_TEAM");
   for (uint32_t i = 0; i < e->k->n_temps; i++) temp(e, i);
 }
 
@@ -162,7 +173,8 @@ static const moec_emit_target target = {.restricted = "__restrict__",
 
 void moec_emit_cuda_prelude(moec_buf *b) { moec_embedded_write(b, "prelude.cu"); }
 
-static moec_cuda_launch row_kernel(moec_buf *b, moec_arena *a, const moec_kernel *k, const char *symbol) {
+static moec_cuda_launch row_kernel(moec_buf *b, moec_arena *a, const moec_kernel *k,
+                                   const char *symbol) {
   moec_emit e;
   moec_buf head = {0};
   moec_lanes *l = moec_lanes_of(a, k, false);
@@ -184,16 +196,20 @@ static moec_cuda_launch row_kernel(moec_buf *b, moec_arena *a, const moec_kernel
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
-static void *operand_lanes(moec_arena *a, const moec_kernel *operand) { return moec_lanes_of(a, operand, true); }
+static void *operand_lanes(moec_arena *a, const moec_kernel *operand) {
+  return moec_lanes_of(a, operand, true);
+}
 
 /* Bytes of the work structs of codegen/kernels/attention.cu and attention_grad.cu. */
 static int64_t shared_bytes(const moec_kattention *t) {
-  int64_t lines = t->grad ? 32 : 64, masks = !t->operands[MOEC_KOPERAND_MASK]         ? 0
+  int64_t lines = t->grad ? 32 : 64, masks = !t->operands[MOEC_KOPERAND_MASK]    ? 0
                                              : t->mask_by_head || t->mask_by_row ? lines
                                                                                  : 1;
   int64_t d = t->d | 1, e = t->grad ? t->e | 1 : (t->e + 15) / 16 * 16, floats;
-  if (t->grad) floats = 2 * 32 * (d + e) + 2 * 32 * 33 + 8 * t->e + 2 * 32;
-  else floats = (64 + 32) * d + 32 * e + 64 * 33 + 3 * 64;
+  if (t->grad)
+    floats = 2 * 32 * (d + e) + 2 * 32 * 33 + 8 * t->e + 2 * 32;
+  else
+    floats = (64 + 32) * d + 32 * e + 64 * 33 + 3 * 64;
   return 4 * (floats + 32 * masks);
 }
 
@@ -204,7 +220,8 @@ static moec_dim blocks_of(moec_module *m, const moec_kattention *t, moec_dim n, 
 
 /* The tasks of both texts. */
 static moec_dim tasks_of(moec_module *m, const moec_kattention *t) {
-  moec_dim lines = moec_dim_mul(m, t->s, moec_dim_floordiv(m, t->h, t->g)), n = moec_dim_const(m, 0);
+  moec_dim lines = moec_dim_mul(m, t->s, moec_dim_floordiv(m, t->h, t->g)),
+           n = moec_dim_const(m, 0);
   const uint32_t none = MOEC_NO_BUFFER;
   if (!t->grad) return blocks_of(m, t, lines, 64);
   if (t->results[1] != none || t->results[2] != none) n = blocks_of(m, t, t->t, 32);
@@ -212,8 +229,8 @@ static moec_dim tasks_of(moec_module *m, const moec_kattention *t) {
   return t->results[3] != none ? moec_dim_add(m, n, t->h) : n;
 }
 
-static moec_status *attention_kernel(moec_buf *b, moec_arena *a, const moec_kernel *k, const char *symbol,
-                                     moec_cuda_launch *out) {
+static moec_status *attention_kernel(moec_buf *b, moec_arena *a, const moec_kernel *k,
+                                     const char *symbol, moec_cuda_launch *out) {
   enum { MOST = 227 * 1024 };
   moec_emit_attention_text text = {.target = &target,
                                    .forward = "attention.cu",
@@ -223,17 +240,20 @@ static moec_status *attention_kernel(moec_buf *b, moec_arena *a, const moec_kern
   int64_t bytes = shared_bytes(k->attention);
   if (bytes > MOST)
     return moec_error(MOEC_UNSUPPORTED,
-                      "%s: attention with heads of %lld and %lld: expected at most %d bytes of shared memory, got %lld",
-                      symbol, (long long)k->attention->d, (long long)k->attention->e, (int)MOST, (long long)bytes);
+                      "%s: attention with heads of %lld and %lld: expected at most %d bytes of "
+                      "shared memory, got %lld",
+                      symbol, (long long)k->attention->d, (long long)k->attention->e, (int)MOST,
+                      (long long)bytes);
   text.shared = (uint32_t)bytes;
   moec_emit_attention(b, a, k, symbol, &text);
-  *out = (moec_cuda_launch){.rows = tasks_of(k->m, k->attention), .threads = 256, .teams = 1, .shared = text.shared};
+  *out = (moec_cuda_launch){
+      .rows = tasks_of(k->m, k->attention), .threads = 256, .teams = 1, .shared = text.shared};
   out->scratch = moec_dim_const(k->m, 0);
   return NULL;
 }
 
-moec_status *moec_emit_cuda_kernel(moec_buf *b, moec_arena *a, const moec_kernel *k, const char *symbol,
-                                   moec_cuda_launch *out) {
+moec_status *moec_emit_cuda_kernel(moec_buf *b, moec_arena *a, const moec_kernel *k,
+                                   const char *symbol, moec_cuda_launch *out) {
   moec_buf_printf(b, "\n/* %s: %s */\n", symbol, k->what);
   if (k->attention) return attention_kernel(b, a, k, symbol, out);
   *out = row_kernel(b, a, k, symbol);

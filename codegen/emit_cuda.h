@@ -6,10 +6,11 @@
 
 /* A row temporary of a team. */
 typedef struct moec_cuda_temp {
-  bool shared;      /* in shared memory; else, in a team of one thread or an operand function, local; else scratch */
+  bool
+      shared; /* in shared memory; else, in a team of one thread or an operand function, local; else scratch */
   bool local;
-  bool own;         /* each thread reads only what it wrote itself */
-  moec_dim offset;  /* in the team's scratch */
+  bool own;        /* each thread reads only what it wrote itself */
+  moec_dim offset; /* in the team's scratch */
 } moec_cuda_temp;
 
 /* A team of |width| threads works on one row. The iterations of some loops are shared out among them, a thread taking
@@ -19,9 +20,9 @@ typedef struct moec_lanes {
   bool operand;             /* a function that a warp runs; |out| is the caller's */
   const moec_kstmt **loops; /* those shared out */
   size_t n_loops, cap_loops;
-  moec_cuda_temp *temps;    /* by temporary */
-  moec_dim scratch;         /* bytes a team */
-  uint32_t inside;          /* while printing: open loops of those */
+  moec_cuda_temp *temps; /* by temporary */
+  moec_dim scratch;      /* bytes a team */
+  uint32_t inside;       /* while printing: open loops of those */
 } moec_lanes;
 
 moec_lanes *moec_lanes_of(moec_arena *a, const moec_kernel *k, bool operand);

@@ -1,16 +1,16 @@
-/* How the threads of a team share the work of a row. Innermost loops are shared out, or a loop around a short one when
- * its iterations don't meet in a temporary: neighbouring threads then read neighbouring elements. How many threads a row
- * is worth follows from the longest of these loops. */
+/* How the threads of a team share the work of a row. Innermost loops are shared out, or a loop around a short one
+ * when its iterations don't meet in a temporary: neighbouring threads then read neighbouring elements. How many
+ * threads a row is worth follows from the longest of these loops. */
 #include "codegen/emit_cuda.h"
 
 enum {
-  LONG = 1 << 30,        /* a size that is not known */
-  SHORT = 32,            /* a loop of fewer iterations leaves lanes of a warp idle */
-  ALONE = 8,             /* a row with no longer loops is worth one thread */
-  WARP = 1024,           /* and with no longer ones a warp */
-  BLOCK = 256,           /* threads of a block */
-  HUGE_ROW = 16384,      /* worth the largest block */
-  SHARED = 40 * 1024,    /* bytes of row temporaries in shared memory */
+  LONG = 1 << 30,     /* a size that is not known */
+  SHORT = 32,         /* a loop of fewer iterations leaves lanes of a warp idle */
+  ALONE = 8,          /* a row with no longer loops is worth one thread */
+  WARP = 1024,        /* and with no longer ones a warp */
+  BLOCK = 256,        /* threads of a block */
+  HUGE_ROW = 16384,   /* worth the largest block */
+  SHARED = 40 * 1024, /* bytes of row temporaries in shared memory */
   LOCAL = 2 * 1024
 };
 
@@ -37,7 +37,8 @@ static int64_t extent(const moec_kernel *k, const moec_kstmt *loop) {
   int64_t n;
   if (v->kind == MOEC_KVAR_LANE) return MOEC_KERNEL_LANES;
   if (v->kind == MOEC_KVAR_CHUNK_ROW) return k->chunk;
-  if (v->kind != MOEC_KVAR_LOOP || !moec_dim_is_const(k->m, moec_dim_sub(k->m, v->hi, v->lo), &n)) return LONG;
+  if (v->kind != MOEC_KVAR_LOOP || !moec_dim_is_const(k->m, moec_dim_sub(k->m, v->hi, v->lo), &n))
+    return LONG;
   return n;
 }
 
@@ -112,7 +113,8 @@ static void find_temps(finder *f) {
 }
 
 static moec_dim size_of(const moec_kernel *k, const moec_ktemp *t) {
-  moec_dim line = moec_dim_const(k->m, 16), bytes = moec_dim_const(k->m, (int64_t)moec_dtype_get(t->dtype)->bytes);
+  moec_dim line = moec_dim_const(k->m, 16),
+           bytes = moec_dim_const(k->m, (int64_t)moec_dtype_get(t->dtype)->bytes);
   moec_dim size = moec_dim_mul(k->m, t->count, bytes);
   return moec_dim_mul(k->m, moec_dim_ceildiv(k->m, size, line), line);
 }
@@ -150,7 +152,8 @@ bool moec_lanes_publish(const moec_lanes *l, const moec_kstmt *st) {
   if (st->kind != MOEC_KSTMT_LOOP || !moec_lanes_share(l, st)) return false;
   for (size_t i = 0; i < st->body.n; i++) {
     const moec_kstmt *in = &st->body.v[i];
-    if (writes_temp(in->kind) ? !l->temps[in->id].own : in->kind == MOEC_KSTMT_LOOP && moec_lanes_publish(l, in))
+    if (writes_temp(in->kind) ? !l->temps[in->id].own
+                              : in->kind == MOEC_KSTMT_LOOP && moec_lanes_publish(l, in))
       return true;
   }
   return false;
@@ -175,11 +178,16 @@ static void choose_team(finder *f) {
     if (n > most) most = n;
   }
   int64_t bytes = constant_bytes(f->k);
-  if (in_blocks(f->k)) set_team(f->l, MOEC_KERNEL_LANES, MOEC_KERNEL_LANES);
-  else if (most <= ALONE && bytes <= LOCAL) set_team(f->l, BLOCK, 1);
-  else if (most <= WARP && bytes <= SHARED / (BLOCK / 32)) set_team(f->l, BLOCK, 32);
-  else if (most >= HUGE_ROW && most != LONG) set_team(f->l, 1024, 1024);
-  else set_team(f->l, BLOCK, BLOCK);
+  if (in_blocks(f->k))
+    set_team(f->l, MOEC_KERNEL_LANES, MOEC_KERNEL_LANES);
+  else if (most <= ALONE && bytes <= LOCAL)
+    set_team(f->l, BLOCK, 1);
+  else if (most <= WARP && bytes <= SHARED / (BLOCK / 32))
+    set_team(f->l, BLOCK, 32);
+  else if (most >= HUGE_ROW && most != LONG)
+    set_team(f->l, 1024, 1024);
+  else
+    set_team(f->l, BLOCK, BLOCK);
 }
 
 moec_lanes *moec_lanes_of(moec_arena *a, const moec_kernel *k, bool operand) {
@@ -187,12 +195,15 @@ moec_lanes *moec_lanes_of(moec_arena *a, const moec_kernel *k, bool operand) {
   finder f = {a, k, l};
   *l = (moec_lanes){.operand = operand};
   choose(&f, &k->body);
-  if (operand) set_team(l, 32, 32);
-  else choose_team(&f);
+  if (operand)
+    set_team(l, 32, 32);
+  else
+    choose_team(&f);
   if (l->width == 1) l->n_loops = 0;
   find_temps(&f);
   for (size_t i = 0; operand && i < k->n_temps; i++)
-    if (!l->temps[i].own) l->n_loops = 0; /* its temporaries are local: every thread does everything */
+    if (!l->temps[i].own)
+      l->n_loops = 0; /* its temporaries are local: every thread does everything */
   place_temps(&f);
   return l;
 }

@@ -1,5 +1,5 @@
-/* The library kernels of a cubin (include/cuda_abi.h): the texts of codegen/kernels/, once for each dtype that some step
- * of the plan has. */
+/* The library kernels of a cubin (include/cuda_abi.h): the texts of codegen/kernels/, once for each dtype that some
+ * step of the plan has. */
 #include <string.h>
 
 #include "codegen/embedded.h"
@@ -36,12 +36,21 @@ static void write_typed(moec_buf *b, const char *file, moec_dtype t) {
   bool half = t == MOEC_F16 || t == MOEC_BF16, is_float = i->cls == 'F';
   moec_buf_printf(b, "#define NAME(x) moec_##x##_%s\n#define T %s\n", i->text, i->c);
   moec_buf_printf(b, "#define SUM %s\n#define IS_FLOAT %d\n#define IS_SIGNED %d\n",
-                  half ? "float" : is_float ? i->c : "uint64_t", is_float, i->cls == 'I');
-  if (i->cls == 'B') moec_buf_puts(b, "#define LOAD(x) (x)\n#define STORE(x) ((T)((x) != 0))\n");
-  else moec_buf_printf(b, half ? "#define LOAD(x) moec_load_%s(x)\n#define STORE(x) moec_store_%s(x)\n"
-                          : "#define LOAD(x) (x)\n#define STORE(x) ((T)(x))\n", i->text, i->text);
+                  half       ? "float"
+                  : is_float ? i->c
+                             : "uint64_t",
+                  is_float, i->cls == 'I');
+  if (i->cls == 'B')
+    moec_buf_puts(b, "#define LOAD(x) (x)\n#define STORE(x) ((T)((x) != 0))\n");
+  else
+    moec_buf_printf(b,
+                    half ? "#define LOAD(x) moec_load_%s(x)\n#define STORE(x) moec_store_%s(x)\n"
+                         : "#define LOAD(x) (x)\n#define STORE(x) ((T)(x))\n",
+                    i->text, i->text);
   moec_embedded_write(b, file);
-  moec_buf_puts(b, "#undef NAME\n#undef T\n#undef SUM\n#undef IS_FLOAT\n#undef IS_SIGNED\n#undef LOAD\n#undef STORE\n");
+  moec_buf_puts(b,
+                "#undef NAME\n#undef T\n#undef SUM\n#undef IS_FLOAT\n#undef IS_SIGNED\n#undef "
+                "LOAD\n#undef STORE\n");
 }
 
 static bool needed(const moec_plan_tables *t, const char *file, moec_dtype dtype) {
@@ -62,6 +71,7 @@ void moec_emit_cuda_library(moec_buf *b, const moec_plan_tables *t) {
     bool again = false;
     for (size_t i = 0; i < k; i++) again = again || strcmp(needs[i].file, needs[k].file) == 0;
     for (int dtype = 1; dtype < MOEC_DTYPE_COUNT && !again; dtype++)
-      if (needed(t, needs[k].file, (moec_dtype)dtype)) write_typed(b, needs[k].file, (moec_dtype)dtype);
+      if (needed(t, needs[k].file, (moec_dtype)dtype))
+        write_typed(b, needs[k].file, (moec_dtype)dtype);
   }
 }

@@ -25,14 +25,20 @@ static moec_status *find_symbols(nvrtc *n, const char *file) {
   const struct {
     const char *name;
     void *slot;
-  } symbols[] = {{"nvrtcVersion", &n->version},           {"nvrtcGetErrorString", &n->error},
-                 {"nvrtcCreateProgram", &n->create},      {"nvrtcCompileProgram", &n->compile},
-                 {"nvrtcGetProgramLogSize", &n->log_size}, {"nvrtcGetProgramLog", &n->log},
-                 {"nvrtcGetCUBINSize", &n->cubin_size},   {"nvrtcGetCUBIN", &n->cubin},
+  } symbols[] = {{"nvrtcVersion", &n->version},
+                 {"nvrtcGetErrorString", &n->error},
+                 {"nvrtcCreateProgram", &n->create},
+                 {"nvrtcCompileProgram", &n->compile},
+                 {"nvrtcGetProgramLogSize", &n->log_size},
+                 {"nvrtcGetProgramLog", &n->log},
+                 {"nvrtcGetCUBINSize", &n->cubin_size},
+                 {"nvrtcGetCUBIN", &n->cubin},
                  {"nvrtcDestroyProgram", &n->destroy}};
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
     void *f = dlsym(n->library, symbols[i].name);
-    if (!f) return moec_error(MOEC_UNSUPPORTED, "%s: expected the function %s of NVRTC", file, symbols[i].name);
+    if (!f)
+      return moec_error(MOEC_UNSUPPORTED, "%s: expected the function %s of NVRTC", file,
+                        symbols[i].name);
     memcpy(symbols[i].slot, &f, sizeof f); /* ISO C has no cast from data to code */
   }
   return NULL;
@@ -44,13 +50,15 @@ static moec_status *load(nvrtc *n) {
   *n = (nvrtc){0};
   if (given && *given) {
     n->library = dlopen(given, RTLD_NOW | RTLD_LOCAL);
-    if (!n->library) return moec_error(MOEC_UNSUPPORTED, "MOEC_NVRTC: cannot load NVRTC: %s", dlerror());
+    if (!n->library)
+      return moec_error(MOEC_UNSUPPORTED, "MOEC_NVRTC: cannot load NVRTC: %s", dlerror());
   }
   for (size_t i = 0; !n->library && i < sizeof names / sizeof *names; i++)
     n->library = dlopen(file = names[i], RTLD_NOW | RTLD_LOCAL);
   if (!n->library)
     return moec_error(MOEC_UNSUPPORTED,
-                      "--target cuda: expected NVIDIA's run-time compiler libnvrtc.so.13 where the loader finds it, or "
+                      "--target cuda: expected NVIDIA's run-time compiler libnvrtc.so.13 where the "
+                      "loader finds it, or "
                       "its path in MOEC_NVRTC, got none");
   return find_symbols(n, file);
 }
@@ -62,7 +70,8 @@ static moec_status *failed(const nvrtc *n, const char *what, int result) {
 /* What the compiler says of an emitted text that it refuses. */
 static moec_status *refused(const nvrtc *n, program p) {
   size_t size = 0;
-  if (n->log_size(p, &size) || size == 0) return MOEC_BUG("NVRTC failed on emitted kernels without a message");
+  if (n->log_size(p, &size) || size == 0)
+    return MOEC_BUG("NVRTC failed on emitted kernels without a message");
   char *log = calloc(size + 1, 1);
   if (!log) return moec_error(MOEC_OUT_OF_MEMORY, "reading the messages of NVRTC");
   moec_status *s = n->log(p, log) ? failed(n, "messages", 0)
@@ -83,10 +92,12 @@ static moec_status *take(const nvrtc *n, program p, moec_buf *out) {
   return result ? failed(n, "cubin", result) : NULL;
 }
 
-static moec_status *compile(const nvrtc *n, const char *source, const char *arch, moec_buf *out, moec_buf *how) {
+static moec_status *compile(const nvrtc *n, const char *source, const char *arch, moec_buf *out,
+                            moec_buf *how) {
   char architecture[64];
   int major = 0, minor = 0;
-  if (snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", arch) >= (int)sizeof architecture)
+  if (snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", arch) >=
+      (int)sizeof architecture)
     return moec_error(MOEC_INVALID_ARGUMENT, "--target cuda: got an architecture of a long name");
   const char *const options[] = {architecture, "--std=c++17", "--disable-warnings"};
   enum { N_OPTIONS = sizeof options / sizeof *options };

@@ -1,10 +1,10 @@
-/* The gradient of flash attention, one kernel a function: what codegen/kernels/attention_grad.c says of definitions holds
- * here too, and SHARED is the bytes of dynamic shared memory.
+/* The gradient of flash attention, one kernel a function: what codegen/kernels/attention_grad.c says of definitions
+ * holds here too, and SHARED is the bytes of dynamic shared memory.
  *
- * Three kinds of tasks, each for a block: dq of 32 lines (query, head) of a (batch, key head), against all keys they see;
- * dk and dv of 32 keys, against all lines that see them; dsink of a head. So nobody adds to another's results: sums need
- * no atomics and have one order. Scores and probabilities are made again from lse, in both. A thread has 2 x 2 of a
- * tile, and of a result two rows and every 16th element. */
+ * Three kinds of tasks, each for a block: dq of 32 lines (query, head) of a (batch, key head), against all keys
+ * they see; dk and dv of 32 keys, against all lines that see them; dsink of a head. So nobody adds to another's
+ * results: sums need no atomics and have one order. Scores and probabilities are made again from lse, in both. A
+ * thread has 2 x 2 of a tile, and of a result two rows and every 16th element. */
 #define SIDE 32
 #define THREADS 256
 #define WARPS (THREADS / 32)

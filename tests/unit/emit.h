@@ -2,6 +2,8 @@
  * inlined (all but attention, its gradient and block sums), it becomes a kernel, all kernels of a
  * table are compiled together, and each runs on random inputs that end at a page nobody may touch.
  *
+ * With EMIT_CUDA defined they are printed as CUDA and run in tests/support/cuda_emulation.h.
+ *
  * What an input holds follows from its name: "iN..." integers in [-N, N), "nan..." floats with some
  * NaN and infinities, "pos..." floats in (0.1, 2), "zero" zeros, else floats in (-2, 2), integers in [-20, 20]. */
 #ifndef MOEC_TESTS_EMIT_H
@@ -16,6 +18,9 @@
 #include "include/plan.h"
 #include "ir/builder.h"
 #include "ir/interp.h"
+#ifdef EMIT_CUDA
+#include "tests/support/cuda_emulation.h"
+#endif
 #include "tests/unit/unit.h"
 
 typedef struct emit_case {
@@ -34,9 +39,14 @@ typedef struct emit_run {
   moec_kernel_fn fn;
   int64_t sizes[16];
   void *library;
+#ifdef EMIT_CUDA
+  emulation *cuda;
+  void (*kernel)(moec_kernel_args args, int64_t rows);
+  moec_cuda_launch launch;
+#endif
 } emit_run;
 
-enum { EMIT_MAX = 12 };
+enum { EMIT_MAX = 12, EMIT_BLOCKS = 3 };
 
 /* ---- building ------------------------------------------------------------------------------- */
 
@@ -106,6 +116,56 @@ static inline void *emit_load(const char *source) {
   unlink(path);
   moec_buf_fini(&so);
   return lib;
+}
+
+/* The beginning of a text, and kernel |symbol| of it. */
+static inline void emit_begin(moec_buf *source) {
+#ifdef EMIT_CUDA
+  moec_emit_cuda_prelude(source);
+#else
+  moec_emit_c_prelude(source);
+#endif
+}
+
+static inline void emit_kernel(moec_buf *source, emit_run *r, const char *symbol) {
+#ifdef EMIT_CUDA
+  UNIT_OK(moec_emit_cuda_kernel(source, r->m->arena, r->k, symbol, &r->launch));
+#else
+  moec_emit_c_kernel(source, r->k, symbol);
+#endif
+}
+
+/* Compiles the text of |n| kernels k0, k1, ..., which ends. */
+static inline void emit_open(moec_buf *source, emit_run *runs, size_t n) {
+  if (getenv("MOEC_EMIT_SHOW")) fputs(moec_buf_str(source), stderr);
+#ifdef EMIT_CUDA
+  emulation *cuda = emulation_open(source);
+  void *lib = cuda->library;
+#else
+  void *lib = emit_load(moec_buf_str(source));
+#endif
+  for (size_t i = 0; i < n; i++) {
+    char symbol[32];
+    snprintf(symbol, sizeof symbol, "k%zu", i);
+    void *kernel = dlsym(lib, symbol);
+    ck_assert_ptr_ne(kernel, NULL);
+#ifdef EMIT_CUDA
+    runs[i].cuda = cuda;
+    memcpy(&runs[i].kernel, &kernel, sizeof kernel);
+#else
+    memcpy(&runs[i].fn, &kernel, sizeof kernel);
+#endif
+    runs[i].library = lib;
+  }
+  moec_buf_fini(source);
+}
+
+static inline void emit_close(emit_run *runs) {
+#ifdef EMIT_CUDA
+  emulation_close(runs[0].cuda);
+#else
+  dlclose(runs[0].library);
+#endif
 }
 
 /* ---- running -------------------------------------------------------------------------------- */
@@ -181,11 +241,12 @@ typedef struct emit_memory {
   size_t whole[2 * EMIT_MAX];
   void *buf[2 * EMIT_MAX];
   size_t n_in, n_out;
+  bool falling; /* the order of threads */
 } emit_memory;
 
 static inline void emit_alloc(emit_memory *x, const emit_run *r, uint64_t seed) {
   const moec_graph *g = moec_main(r->m);
-  x->n_in = g->n_inputs, x->n_out = g->n_outputs;
+  x->n_in = g->n_inputs, x->n_out = g->n_outputs, x->falling = seed % 2 != 0;
   for (size_t i = 0; i < x->n_in + x->n_out; i++) {
     moec_value v = i < x->n_in ? g->inputs[i] : g->outputs[i - x->n_in];
     moec_type_info t = moec_ty(g, v);
@@ -197,13 +258,55 @@ static inline void emit_alloc(emit_memory *x, const emit_run *r, uint64_t seed) 
     else
       memset(x->t[i].data, 0xa5, moec_tensor_bytes(&x->t[i]));
   }
+#ifdef EMIT_CUDA
+  int64_t scratch = emit_eval(r->m, r->launch.scratch, r->sizes) * r->launch.teams * EMIT_BLOCKS;
+#else
   int64_t scratch = emit_eval(r->m, r->k->scratch, r->sizes);
+#endif
   x->scratch = aligned_alloc(64, (size_t)(scratch + 64) / 64 * 64);
 }
 
 static inline void emit_free(emit_memory *x) {
   for (size_t i = 0; i < x->n_in + x->n_out; i++) munmap(x->base[i], x->whole[i]);
   free(x->scratch);
+}
+
+#ifdef EMIT_CUDA
+typedef struct emit_launch {
+  const emit_run *r;
+  moec_kernel_args args;
+  int64_t rows;
+} emit_launch;
+
+static inline void emit_thread(void *user) {
+  const emit_launch *l = user;
+  l->r->kernel(l->args, l->rows);
+}
+
+static inline int32_t emit_call_in_order(const emit_run *r, emit_memory *x, unsigned blocks, bool falling) {
+  int32_t fault = 0;
+  emit_launch l = {r, {x->buf, r->sizes, x->scratch, &fault}, emit_eval(r->m, r->launch.rows, r->sizes)};
+  r->cuda->falling = falling;
+  memset(x->scratch, 0xff, (size_t)(emit_eval(r->m, r->launch.scratch, r->sizes) * r->launch.teams * blocks));
+  emulation_launch(r->cuda, blocks, r->launch.threads, emit_thread, &l);
+  return fault;
+}
+
+/* Runs the kernel; returns the fault flag. Shared memory still holds what the inputs before left there, which shows
+ * where a thread reads too early. */
+static inline int32_t emit_call(const emit_run *r, emit_memory *x) {
+  return emit_call_in_order(r, x, EMIT_BLOCKS, x->falling);
+}
+/* With its parts in another order. */
+static inline void emit_call_backwards(const emit_run *r, emit_memory *x) {
+  emit_call_in_order(r, x, 1, !x->falling);
+}
+#else
+/* Row after row, the last first. */
+static inline void emit_call_backwards(const emit_run *r, emit_memory *x) {
+  int32_t fault = 0;
+  moec_kernel_args args = {x->buf, r->sizes, x->scratch, &fault};
+  for (int64_t n = emit_eval(r->m, r->k->range, r->sizes); n > 0; n--) r->fn(&args, n - 1, n);
 }
 
 /* Runs the kernel in three ranges; returns the fault flag. */
@@ -215,6 +318,7 @@ static inline int32_t emit_call(const emit_run *r, emit_memory *x) {
     if (cuts[i] < cuts[i + 1]) r->fn(&args, cuts[i], cuts[i + 1]);
   return fault;
 }
+#endif
 
 static inline void emit_check(const emit_case *c, const emit_run *r, uint64_t seed) {
   emit_memory x;
@@ -234,34 +338,31 @@ static inline void emit_check(const emit_case *c, const emit_run *r, uint64_t se
 /* Builds and compiles all |n| cases as one library. */
 static inline void emit_compile(const emit_case *cases, size_t n, emit_run *runs) {
   moec_buf source = {0};
-  moec_emit_c_prelude(&source);
+  emit_begin(&source);
   for (size_t i = 0; i < n; i++) {
     char symbol[32];
     moec_status *s = emit_build(&cases[i], &runs[i]);
     if (s) ck_abort_msg("%s: %s", cases[i].name, moec_status_message(s));
     snprintf(symbol, sizeof symbol, "k%zu", i);
-    moec_emit_c_kernel(&source, runs[i].k, symbol);
+    emit_kernel(&source, &runs[i], symbol);
   }
-  if (getenv("MOEC_EMIT_SHOW")) fputs(moec_buf_str(&source) + strlen(""), stderr);
-  void *lib = emit_load(moec_buf_str(&source));
-  for (size_t i = 0; i < n; i++) {
-    char symbol[32];
-    snprintf(symbol, sizeof symbol, "k%zu", i);
-    *(void **)&runs[i].fn = dlsym(lib, symbol);
-    runs[i].library = lib;
-    ck_assert_ptr_ne(*(void **)&runs[i].fn, NULL);
-  }
-  moec_buf_fini(&source);
+  emit_open(&source, runs, n);
 }
 
 static inline void emit_check_all(const emit_case *cases, size_t n) {
   emit_run *runs = calloc(n, sizeof *runs);
   emit_compile(cases, n, runs);
-  for (size_t i = 0; i < n; i++)
-    for (uint64_t seed = 1; seed <= 2; seed++) emit_check(&cases[i], &runs[i], seed);
-  dlclose(runs[0].library);
+  for (uint64_t seed = 1; seed <= 2; seed++)
+    for (size_t i = 0; i < n; i++) emit_check(&cases[i], &runs[i], seed);
+  emit_close(runs);
   for (size_t i = 0; i < n; i++) moec_module_destroy(runs[i].m);
   free(runs);
 }
+
+#ifdef EMIT_CUDA
+#undef UNIT_BEFORE
+#define UNIT_BEFORE \
+  if (!emulation_possible()) return puts("skipped: no C++ compiler"), 77;
+#endif
 
 #endif

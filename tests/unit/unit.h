@@ -64,9 +64,12 @@ static inline int unit_run(Suite *suite) {
   return failed || run == 0;
 }
 
-/* main() of a test program: UNIT_MAIN("name", test_a, test_b, ...). */
+/* main() of a test program: UNIT_MAIN("name", test_a, test_b, ...). A program that cannot run everywhere defines
+ * UNIT_BEFORE, which returns 77 from main() where it cannot. */
+#define UNIT_BEFORE
 #define UNIT_MAIN(name, ...)                                    \
   int main(void) {                                              \
+    UNIT_BEFORE                                                 \
     const TTest *const tests[] = {__VA_ARGS__};                 \
     Suite *suite = suite_create(name);                          \
     TCase *tcase = tcase_create(name);                          \

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# --target cuda without a GPU: what the compiler emits for every reference model, forward and with training, is taken by
+# NVRTC, twice with the same result; without NVRTC that is one clear line.
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "FAILED: $*"; exit 1; }
+data=$MOEC_SOURCE/tests/data
+
+refused() { # TEXT ARGUMENT...: exit status 2, TEXT in one line, and no file
+  local text=$1 code=0
+  shift
+  "$@" -o "$dir/none" 2>"$dir/err" || code=$?
+  [ $code -eq 2 ] || fail "$*: expected exit status 2, got $code"
+  [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q "^moec: error: .*$text" "$dir/err" || fail "$*: got $(cat "$dir/err")"
+  [ ! -e "$dir/none" ] || fail "$*: left a file"
+}
+model=$data/qwen3_moe/model.onnx
+MOEC_NVRTC=$dir/none.so refused "MOEC_NVRTC: cannot load NVRTC" "$MOEC" compile "$model" --target cuda
+refused "expected cpu, cuda or cuda:sm_90a" "$MOEC" compile "$model" --target cuda:sm_10
+
+if ! "$MOEC" compile "$model" --target cuda -o "$dir/first" 2>"$dir/err"; then
+  grep -q "expected NVIDIA's run-time compiler" "$dir/err" || fail "$(cat "$dir/err")"
+  echo "skipped: no NVRTC"
+  exit 77
+fi
+"$MOEC" compile "$model" --target cuda:sm_90a -o "$dir/second"
+cmp "$dir/first" "$dir/second" || fail "two compilations differ"
+grep -q "nvrtc [0-9.]* --gpu-architecture=sm_90a" "$dir/first" || fail "the options are not recorded"
+
+units=0
+for f in "$data"/*/model*.onnx; do
+  for train in "" --train; do
+    "$MOEC" compile "$f" --target cuda $train -o "$dir/exe" || fail "$f $train"
+    units=$((units + 1))
+  done
+done
+[ $units -ge 24 ] || fail "expected at least 24 units, got $units"
+echo "$units units"

@@ -1,0 +1,98 @@
+// Emitted CUDA as C++ of the host: what the language adds, for tests/support/cuda_emulation.h. Headers of the system
+// would disagree with the types of codegen/kernels/prelude.cu, so there are none.
+#define __global__
+#define __device__ __attribute__((unused))
+#define __forceinline__ inline
+#define __launch_bounds__(n)
+#define __grid_constant__
+#define __shared__ static
+
+struct float4 {
+  float x, y, z, w;
+};
+struct uint4 {
+  unsigned x, y, z, w;
+};
+
+// The thread that runs. |wait|: until all threads of its warp (1) or block (0) have come here. |slot|: by thread.
+struct moec_emulated {
+  struct {
+    unsigned x, y, z;
+  } thread, block, grid, size;
+  void (*wait)(int warp);
+  unsigned long long *slot;
+};
+extern "C" {
+moec_emulated *moec_emulated_now;
+}
+#define threadIdx (moec_emulated_now->thread)
+#define blockIdx (moec_emulated_now->block)
+#define gridDim (moec_emulated_now->grid)
+#define blockDim (moec_emulated_now->size)
+#define __syncthreads() moec_emulated_now->wait(0)
+#define __syncwarp() moec_emulated_now->wait(1)
+
+template <class To, class From> static inline To moec_bit_cast(From v) {
+  To r;
+  static_assert(sizeof r == sizeof v, "");
+  __builtin_memcpy(&r, &v, sizeof r);
+  return r;
+}
+static inline float __uint_as_float(unsigned v) { return moec_bit_cast<float>(v); }
+static inline unsigned __float_as_uint(float v) { return moec_bit_cast<unsigned>(v); }
+static inline long long __double_as_longlong(double v) { return moec_bit_cast<long long>(v); }
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __ffs(unsigned v) { return __builtin_ffs((int)v); }
+
+// The value that lane |from| of the warp gives.
+template <class T> static T moec_exchange(T v, int from) {
+  unsigned me = threadIdx.x;
+  __builtin_memcpy(&moec_emulated_now->slot[me], &v, sizeof v);
+  __syncwarp();
+  __builtin_memcpy(&v, &moec_emulated_now->slot[(me & ~31u) + (unsigned)from], sizeof v);
+  __syncwarp();
+  return v;
+}
+template <class T> static T __shfl_xor_sync(unsigned, T v, int mask) {
+  return moec_exchange(v, (int)(threadIdx.x % 32) ^ mask);
+}
+template <class T> static T __shfl_sync(unsigned, T v, int lane) { return moec_exchange(v, lane); }
+template <class T> static T __shfl_up_sync(unsigned, T v, int delta) {
+  int lane = (int)(threadIdx.x % 32);
+  return moec_exchange(v, lane >= delta ? lane - delta : lane);
+}
+static inline unsigned __ballot_sync(unsigned, int v) {
+  unsigned r = 0;
+  for (int lane = 0; lane < 32; lane++) r |= (moec_exchange(v, lane) != 0 ? 1u : 0u) << lane;
+  return r;
+}
+template <class T> static unsigned __match_any_sync(unsigned, T v) {
+  unsigned r = 0;
+  for (int lane = 0; lane < 32; lane++) r |= (moec_exchange(v, lane) == v ? 1u : 0u) << lane;
+  return r;
+}
+static inline int __syncthreads_or(int v) {
+  static int any;
+  if (threadIdx.x == 0) any = 0;
+  __syncthreads();
+  if (v) any = 1;
+  __syncthreads();
+  int r = any;
+  __syncthreads();
+  return r;
+}
+
+// Half precision as docs/ir.md has it, in place of instructions; in the test.
+extern "C" {
+float (*moec_emulated_from_f16)(unsigned short);
+unsigned short (*moec_emulated_to_f16)(float);
+unsigned short (*moec_emulated_to_bf16)(float);
+}
+
+#define MATH1(name) extern "C" double name(double); extern "C" float name##f(float);
+#define MATH2(name) extern "C" double name(double, double); extern "C" float name##f(float, float);
+MATH1(exp) MATH1(expm1) MATH1(log) MATH1(log1p) MATH1(sqrt) MATH1(sin) MATH1(cos) MATH1(tan) MATH1(asin) MATH1(acos)
+MATH1(atan) MATH1(sinh) MATH1(cosh) MATH1(tanh) MATH1(asinh) MATH1(acosh) MATH1(atanh) MATH1(floor) MATH1(ceil)
+MATH1(rint) MATH1(erf) MATH1(fabs) MATH2(pow) MATH2(fmod)
+extern "C" double frexp(double, int *);
+extern "C" double ldexp(double, int);
