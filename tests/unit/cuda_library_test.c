@@ -478,7 +478,23 @@ START_TEST(windows_convolve) {
 }
 END_TEST
 
-START_TEST(the_library_opens) { library = open_library(); }
+/* What include/cuda_abi.h promises is there. */
+START_TEST(the_library_opens) {
+  static const struct {
+    const char *name;
+    int typed;
+  } promised[] = {
+#define KERNEL(unit, name, typed, threads) {name, typed},
+      MOEC_CUDA_KERNELS(KERNEL)
+#undef KERNEL
+  };
+  library = open_library();
+  for (size_t i = 0; i < sizeof promised / sizeof *promised; i++) {
+    char symbol[64];
+    snprintf(symbol, sizeof symbol, promised[i].typed ? "moec_%s_bf16" : "moec_%s", promised[i].name);
+    if (!dlsym(library->library, symbol)) ck_abort_msg("no kernel %s", symbol);
+  }
+}
 END_TEST
 START_TEST(the_library_closes) { emulation_close(library); }
 END_TEST
