@@ -44,17 +44,21 @@ static moec_status *find_symbols(nvrtc *n, const char *file) {
   return NULL;
 }
 
+/* It stays in memory once it was there: it keeps allocations that it frees at the end of the process, not when it is
+ * unloaded. */
+enum { HOW = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
+
 static moec_status *load(nvrtc *n) {
   static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
   const char *given = getenv("MOEC_NVRTC"), *file = given;
   *n = (nvrtc){0};
   if (given && *given) {
-    n->library = dlopen(given, RTLD_NOW | RTLD_LOCAL);
+    n->library = dlopen(given, HOW);
     if (!n->library)
       return moec_error(MOEC_UNSUPPORTED, "MOEC_NVRTC: cannot load NVRTC: %s", dlerror());
   }
   for (size_t i = 0; !n->library && i < sizeof names / sizeof *names; i++)
-    n->library = dlopen(file = names[i], RTLD_NOW | RTLD_LOCAL);
+    n->library = dlopen(file = names[i], HOW);
   if (!n->library)
     return moec_error(MOEC_UNSUPPORTED,
                       "--target cuda: expected NVIDIA's run-time compiler libnvrtc.so.13 where the "
