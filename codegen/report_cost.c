@@ -72,15 +72,18 @@ moec_dim moec_report_node_flops(const report *r, const moec_graph *g, moec_node 
       const moec_graph *k = moec_fn_get(r->m, fn);
       if (r->in->kernel_flops && moec_dim_known(r->in->kernel_flops[fn.i])) return r->in->kernel_flops[fn.i];
       moec_dim sum = moec_dim_const(r->m, 0);
-      for (uint32_t i = 1; i < k->n_nodes; i++) sum = moec_dim_add(r->m, sum, moec_report_node_flops(r, k, (moec_node){i}));
+      for (uint32_t i = 1; i < k->n_nodes; i++)
+        sum = moec_dim_add(r->m, sum, moec_report_node_flops(r, k, (moec_node){i}));
       return sum;
     }
     default: break;
   }
   for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
     if (costs[i].op == op)
-      return costs[i].per_operand ? times(r, numel(r, g, moec_in(g, n, 0)), costs[i].per_operand) : times(r, out, costs[i].per_result);
-  return moec_op_is_elementwise(op) && moec_dtype_is_float(moec_ty(g, moec_out(g, n, 0)).dtype) ? out : moec_dim_const(r->m, 0);
+      return costs[i].per_operand ? times(r, numel(r, g, moec_in(g, n, 0)), costs[i].per_operand)
+                                  : times(r, out, costs[i].per_result);
+  bool counts = moec_op_is_elementwise(op) && moec_dtype_is_float(moec_ty(g, moec_out(g, n, 0)).dtype);
+  return counts ? out : moec_dim_const(r->m, 0);
 }
 
 /* One run of the function that call region |reg| calls, at its own binding times. */
@@ -172,6 +175,7 @@ moec_dim moec_report_bytes(const report *r, const report_fn *f, const report_reg
   moec_dim sum = moec_dim_const(r->m, 0);
   uint32_t index = (uint32_t)(reg - f->regions);
   for (uint32_t n = reg->first.i; n <= reg->last.i; n++)
-    if (f->region_of[n] == index && n != reg->add.i) sum = moec_dim_add(r->m, sum, moec_report_node_bytes(r, f, (moec_node){n}));
+    if (f->region_of[n] == index && n != reg->add.i)
+      sum = moec_dim_add(r->m, sum, moec_report_node_bytes(r, f, (moec_node){n}));
   return reg->add.i ? moec_dim_add(r->m, sum, epilogue_bytes(r, f, reg)) : sum;
 }
