@@ -28,12 +28,15 @@ fi
 cmp "$dir/first" "$dir/second" || fail "two compilations differ"
 grep -q "nvrtc [0-9.]* --gpu-architecture=sm_90a" "$dir/first" || fail "the options are not recorded"
 
+# All of them; with sanitizers, which make this slow, those of one family.
+files=("$data"/*/model*.onnx) least=24
+if [ -n "${ASAN_OPTIONS:-}" ]; then files=("$data"/gpt_oss/model*.onnx) least=4; fi
 units=0
-for f in "$data"/*/model*.onnx; do
+for f in "${files[@]}"; do
   for train in "" --train; do
     "$MOEC" compile "$f" --target cuda $train -o "$dir/exe" || fail "$f $train"
     units=$((units + 1))
   done
 done
-[ $units -ge 24 ] || fail "expected at least 24 units, got $units"
+[ $units -ge $least ] || fail "expected at least $least units, got $units"
 echo "$units units"
