@@ -58,7 +58,7 @@ moec_status *moec_rt_masters_make(moec_model *m) {
   }
   for (uint32_t k = 0; k < t->n; k++) {
     bytes_of(m, &t->leaves[k], &copy, &master);
-    move(m, k, t->weights.data + at);
+    move(m, k, total ? t->weights.data + at : NULL); /* NULL: nothing in it has a size */
     at += copy + master;
   }
   return NULL;
