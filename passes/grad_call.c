@@ -320,9 +320,7 @@ void moec_grad_call(moec_grad *c, moec_node n, const moec_value *dy) {
     source s = v->sources[i];
     args[i] = s.kind == FROM_INPUT ? in[s.i] : s.kind == FROM_SAVED ? moec_out(c->g, call, v->n_out + s.i) : dy[s.i];
   }
-  uint32_t n_results = 0;
-  for (uint32_t i = 0; i < v->n_in; i++) n_results += v->active[i];
-  n_results += moec_fn_get(c->m, v->bwd)->n_outputs > n_results ? v->n_out : 0; /* replayed outputs */
+  uint32_t n_results = (uint32_t)moec_fn_get(c->m, v->bwd)->n_outputs; /* active gradients, then what is replayed */
   if (!n_results) return;
   moec_value d = moec_b_op(b, MOEC_OP_CALL, &bwd, v->n_sources, args, n_results);
   if (b->error) return;
