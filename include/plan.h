@@ -136,7 +136,7 @@ typedef struct moec_plan_param {
   int32_t shard_axis; /* -1: replicated */
   uint32_t trainable, tie;
   uint32_t pieces, n_pieces; /* index of the first, count */
-  uint32_t grad;      /* tensor of kind GRAD, f32 and of the parameter's shape; MOEC_NONE: not trainable, no gradient
+  uint32_t grad;      /* tensor of kind GRAD, of the compute copy's type; MOEC_NONE: not trainable, no gradient
                          path, or compiled without --train */
 } moec_plan_param;
 

@@ -16,6 +16,7 @@
  *
  * Reshapes of stored values stay outside: they are names for the same bytes. */
 #include "passes/fuse.h"
+#include "passes/precision.h"
 
 #include "ir/builder.h"
 #include "passes/pass.h"
@@ -74,6 +75,7 @@ static void name_kernels(moec_module *m) {
 
 moec_status *moec_pass_fuse(moec_module *m, moec_pass_ctx *cx) {
   MOEC_TRY(moec_inline_composites(m, keeps, NULL));
+  for (size_t f = 1; f < m->n_fns; f++) MOEC_TRY(moec_narrow_before_reshapes(m->fns[f]));
   MOEC_TRY(moec_pass_simplify(m, cx));
   moec_fuse_shared shared = {0};
   size_t n_fns = m->n_fns; /* kernels are added behind */

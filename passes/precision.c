@@ -2,8 +2,9 @@
  *
  * Every float is computed and stored as f32, whatever the model says: bf16 and f16 parameters keep their storage dtype
  * and get an f32 compute copy at load, activations are f32, casts between float dtypes vanish. That is never less exact
- * than the model asked for, and the CPU has no faster narrow arithmetic to win by rounding. f64 models stay f64. */
-#include "passes/pass.h"
+ * than the model asked for, and the CPU has no faster narrow arithmetic to win by rounding. f64 models stay f64. For
+ * bf16, which only the cuda target has, some of it becomes bf16 then: passes/precision_narrow.c. */
+#include "passes/precision.h"
 
 static bool narrow(moec_dtype t) { return t == MOEC_BF16 || t == MOEC_F16; }
 
@@ -58,8 +59,16 @@ static moec_status *widen_inputs(moec_graph *g) {
   return NULL;
 }
 
+/* Whether the module is to compute in bf16: because it is asked for or, on a GPU, because the model does. */
+static bool wants_bf16(const moec_module *m, const moec_compile_options *o) {
+  bool bf16 = o->precision == MOEC_PRECISION_BF16;
+  for (size_t i = 1; i < m->n_params && o->precision == MOEC_PRECISION_MODEL && o->target == MOEC_TARGET_CUDA; i++)
+    bf16 = bf16 || m->params[i].compute == MOEC_BF16;
+  return bf16;
+}
+
 moec_status *moec_pass_precision(moec_module *m, moec_pass_ctx *cx) {
-  (void)cx;
+  bool bf16 = wants_bf16(m, cx->options);
   for (size_t i = 1; i < m->n_params; i++) {
     moec_param_info *p = &m->params[i];
     if (narrow(p->compute)) p->compute = MOEC_F32;
@@ -67,5 +76,5 @@ moec_status *moec_pass_precision(moec_module *m, moec_pass_ctx *cx) {
   }
   for (size_t f = 1; f < m->n_fns; f++) widen_graph(m, m->fns[f]);
   MOEC_TRY(widen_inputs(moec_main(m)));
-  return NULL;
+  return bf16 ? moec_narrow(m) : NULL;
 }

@@ -181,8 +181,8 @@ moec_status *moec_arguments_options(const arguments *a, moec_compile_options *ou
     if (strcmp(a->precision, precisions[i].name) == 0) out->precision = precisions[i].p;
   if (out->precision == MOEC_PRECISION_MODEL)
     return moec_error(MOEC_INVALID_ARGUMENT, "--precision: expected f32, bf16 or f16, got \"%s\"", a->precision);
-  if (out->precision != MOEC_PRECISION_F32)
-    return moec_error(MOEC_UNSUPPORTED, "--precision %s: the %s target computes in f32", a->precision,
-                      moec_arguments_cuda(a) ? "cuda" : "cpu");
-  return NULL;
+  if (out->precision == MOEC_PRECISION_F32 || (out->precision == MOEC_PRECISION_BF16 && moec_arguments_cuda(a)))
+    return NULL;
+  return moec_error(MOEC_UNSUPPORTED, "--precision %s: the %s", a->precision,
+                    moec_arguments_cuda(a) ? "cuda target computes in f32 or bf16" : "cpu target computes in f32");
 }

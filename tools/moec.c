@@ -23,7 +23,7 @@ static const char usage[] =
     "            DIR: config.json and *.safetensors of a Hugging Face checkpoint; --init: random weights, or a file of "
     "holes\n"
     "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu|cuda[:sm_90a]]\n"
-    "            [--precision f32] [--combine-impl fused_weighted_sum|weighted_sum|legacy_bmm]\n"
+    "            [--precision f32|bf16] [--combine-impl fused_weighted_sum|weighted_sum|legacy_bmm]\n"
     "            [--dim NAME=N ...] [--embed-weights] [--dump-dir DIR] [--remarks]\n"
     "            [--train [--loss next-token|OUTPUT] [--aux-loss C] [--z-loss C]\n"
     "             [--recompute none|block] [--skip-recompute-combine auto|on|off]\n"
@@ -90,8 +90,8 @@ static moec_status *front(const arguments *a, const moec_compile_options *o, moe
 /* The options that change what the executable computes, as `info` shows them. */
 static void describe_options(const arguments *a, moec_buf *b) {
   const struct { const char *flag, *value; } shown[] = {
-      {"--loss", a->loss}, {"--aux-loss", a->aux_loss}, {"--z-loss", a->z_loss}, {"--recompute", a->recompute},
-      {"--skip-recompute-combine", a->skip}, {"--combine-impl", a->combine}};
+      {"--precision", a->precision}, {"--loss", a->loss}, {"--aux-loss", a->aux_loss}, {"--z-loss", a->z_loss},
+      {"--recompute", a->recompute}, {"--skip-recompute-combine", a->skip}, {"--combine-impl", a->combine}};
   const char *cuda = moec_arguments_cuda(a);
   moec_buf_printf(b, "--target %s%s", cuda ? "cuda:" : "cpu", cuda ? cuda : "");
   if (a->train) moec_buf_puts(b, " --train");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --target cuda without a GPU: what the compiler emits for every reference model, forward and with training, is taken by
-# NVRTC, twice with the same result; without NVRTC that is one clear line.
+# --target cuda without a GPU: what the compiler emits for every reference model with training, in f32 and in bf16, is
+# taken by NVRTC, twice with the same result; without NVRTC that is one clear line.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -18,6 +18,7 @@ refused() { # TEXT ARGUMENT...: exit status 2, TEXT in one line, and no file
 model=$data/qwen3_moe/model.onnx
 MOEC_NVRTC=$dir/none.so refused "MOEC_NVRTC: cannot load NVRTC" "$MOEC" compile "$model" --target cuda
 refused "expected cpu, cuda or cuda:sm_90a" "$MOEC" compile "$model" --target cuda:sm_10
+refused "the cpu target computes in f32" "$MOEC" compile "$model" --precision bf16
 
 if ! "$MOEC" compile "$model" --target cuda -o "$dir/first" 2>"$dir/err"; then
   grep -q "expected NVIDIA's run-time compiler" "$dir/err" || fail "$(cat "$dir/err")"
@@ -33,8 +34,8 @@ files=("$data"/*/model*.onnx) least=24
 if [ -n "${ASAN_OPTIONS:-}" ]; then files=("$data"/gpt_oss/model*.onnx) least=4; fi
 units=0
 for f in "${files[@]}"; do
-  for train in "" --train; do
-    "$MOEC" compile "$f" --target cuda $train -o "$dir/exe" || fail "$f $train"
+  for precision in f32 bf16; do
+    "$MOEC" compile "$f" --target cuda --train --precision $precision -o "$dir/exe" || fail "$f $precision"
     units=$((units + 1))
   done
 done

@@ -1,0 +1,13 @@
+/* Inside the precision pass, and what others need for narrow floats. */
+#ifndef MOEC_PASSES_PRECISION_H
+#define MOEC_PASSES_PRECISION_H
+
+#include "passes/pass.h"
+
+/* Main, whose floats are all f32 or f64, to bf16 where that pays (passes/precision_narrow.c). */
+moec_status *moec_narrow(moec_module *m) MOEC_MUST_USE;
+
+/* Casts to bf16 or f16 of reshaped values become reshapes of cast ones. */
+moec_status *moec_narrow_before_reshapes(moec_graph *g) MOEC_MUST_USE;
+
+#endif

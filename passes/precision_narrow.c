@@ -1,0 +1,227 @@
+/* f32 to bf16 where the time goes: products with parameters, the rows of experts, attention, and what is stored between
+ * them; everything else is computed in f32.
+ *
+ *   narrow            dot with a parameter, moe.dispatch, grouped_dot, weight, combine, attention, and the residual
+ *                     add that such a product can accumulate into; embeddings
+ *   as their operand  ops that move elements
+ *   f32               all other arithmetic: norms, softmax, rope, gates, routers, losses
+ *
+ * A product whose result picks experts (or any top-k) stays f32, parameter included: what a router is unsure of should
+ * not depend on rounding. Where a value of one kind meets an op of the other there is a cast; fusion puts it into a
+ * kernel, so that memory holds the narrow value. Accumulation is in f32 everywhere. The parameters that only narrow ops
+ * read are bf16; norms' weights and the like stay f32. */
+#include "passes/precision.h"
+
+typedef struct narrowing {
+  moec_graph *g;
+  bool *of_param; /* by value: a parameter, or made from parameters by movement alone */
+  bool *routes;   /* by node: a product that picks experts */
+  bool *narrow;   /* by value */
+  moec_value *cast[2]; /* by value: to f32, to bf16; {0}: not there */
+} narrowing;
+
+static bool is_f32(const moec_graph *g, moec_value v) { return v.i && moec_ty(g, v).dtype == MOEC_F32; }
+
+/* ---- what is what --------------------------------------------------------------------------- */
+
+static void find_params(narrowing *w) {
+  moec_graph *g = w->g;
+  for (uint32_t n = 1; n < g->n_nodes; n++) {
+    moec_node node = {n};
+    moec_op op = moec_op_of(g, node);
+    bool is = op == MOEC_OP_PARAM || (moec_op_cls(op) == MOEC_CLASS_MOVE && op != MOEC_OP_PAD);
+    for (uint32_t i = 0; i < moec_node_get(g, node)->n_in; i++) is = is && w->of_param[moec_in(g, node, i).i];
+    w->of_param[moec_out(g, node, 0).i] = is;
+  }
+}
+
+/* Marks the products that |v| is computed from without another product between. */
+static void find_routers(narrowing *w, moec_value v, bool *seen) {
+  moec_node n = moec_def(w->g, v);
+  if (!v.i || !n.i || seen[v.i] || !is_f32(w->g, v)) return;
+  seen[v.i] = true;
+  moec_op op = moec_op_of(w->g, n);
+  if (op == MOEC_OP_DOT) {
+    w->routes[n.i] = true;
+    return;
+  }
+  if (op == MOEC_OP_ATTENTION || moec_op_cls(op) == MOEC_CLASS_MOE || moec_op_cls(op) == MOEC_CLASS_CONTROL) return;
+  for (uint32_t i = 0; i < moec_node_get(w->g, n)->n_in; i++) find_routers(w, moec_in(w->g, n, i), seen);
+}
+
+static void find_all_routers(narrowing *w, bool *seen) {
+  for (uint32_t n = 1; n < w->g->n_nodes; n++) {
+    moec_op op = moec_op_of(w->g, (moec_node){n});
+    if (op == MOEC_OP_MOE_SELECT || op == MOEC_OP_TOPK) find_routers(w, moec_in(w->g, (moec_node){n}, 0), seen);
+  }
+}
+
+/* |v| without the reshapes above it. */
+static moec_node producer(const moec_graph *g, moec_value v) {
+  while (moec_def_op(g, v) == MOEC_OP_RESHAPE) v = moec_in(g, moec_def(g, v), 0);
+  return moec_def(g, v);
+}
+
+static bool is_product(const narrowing *w, moec_node n) {
+  moec_op op = moec_op_of(w->g, n);
+  if (op == MOEC_OP_MOE_COMBINE) return true;
+  return op == MOEC_OP_DOT && !w->routes[n.i] &&
+         (w->of_param[moec_in(w->g, n, 0).i] || w->of_param[moec_in(w->g, n, 1).i]);
+}
+
+/* x + product: both are activations. */
+static bool is_residual(const narrowing *w, moec_node n) {
+  const moec_graph *g = w->g;
+  moec_value x = moec_in(g, n, 0), y = moec_in(g, n, 1);
+  if (moec_op_of(g, n) != MOEC_OP_ADD || w->of_param[x.i] || w->of_param[y.i]) return false;
+  return is_product(w, producer(g, x)) || is_product(w, producer(g, y));
+}
+
+/* The operands that node |n| wants narrow, one bit each; its first result is narrow then. 0: it is computed in f32. */
+static uint32_t narrow_operands(const narrowing *w, moec_node n) {
+  switch (moec_op_of(w->g, n)) {
+    case MOEC_OP_DOT: return is_product(w, n) ? 3 : 0;
+    case MOEC_OP_ADD: return is_residual(w, n) ? 3 : 0;
+    case MOEC_OP_GATHER: return w->of_param[moec_in(w->g, n, 0).i] ? 1 : 0;
+    case MOEC_OP_MOE_DISPATCH:
+    case MOEC_OP_MOE_WEIGHT:
+    case MOEC_OP_MOE_COMBINE: return 1;
+    case MOEC_OP_MOE_GROUPED_DOT: return 1 | 2 | 8;
+    case MOEC_OP_ATTENTION: return 1 | 2 | 4 | 8 | 16; /* a bool mask is no f32 */
+    default: return 0;
+  }
+}
+
+/* ---- parameters ----------------------------------------------------------------------------- */
+
+/* Whether every use of |v|, of a parameter, is a narrow operand, through movement. */
+static bool only_narrow(const narrowing *w, moec_value v) {
+  const moec_graph *g = w->g;
+  if (moec_is_output(g, v)) return false;
+  for (uint32_t u = g->use_start[v.i]; u < g->use_start[v.i + 1]; u++) {
+    moec_node n = g->use_nodes[u];
+    if (w->of_param[moec_out(g, n, 0).i]) {
+      if (!only_narrow(w, moec_out(g, n, 0))) return false;
+      continue;
+    }
+    uint32_t wants = narrow_operands(w, n);
+    for (uint32_t i = 0; i < moec_node_get(g, n)->n_in; i++)
+      if (moec_in(g, n, i).i == v.i && !(wants >> i & 1)) return false;
+  }
+  return g->use_start[v.i] < g->use_start[v.i + 1];
+}
+
+static void set_narrow(narrowing *w, moec_value v) {
+  w->narrow[v.i] = true;
+  moec_set_type(w->g, v, moec_type_with_dtype(w->g->m, moec_value_get(w->g, v)->type, MOEC_BF16));
+}
+
+static void narrow_params(narrowing *w) {
+  moec_graph *g = w->g;
+  moec_build_uses(g);
+  for (uint32_t n = 1; n < g->n_nodes; n++) {
+    moec_value v = moec_out(g, (moec_node){n}, 0);
+    if (moec_op_of(g, (moec_node){n}) == MOEC_OP_PARAM && is_f32(g, v)) w->narrow[v.i] = only_narrow(w, v);
+  }
+  for (uint32_t n = 1; n < g->n_nodes; n++) {
+    moec_node node = {n};
+    if (moec_op_of(g, node) != MOEC_OP_PARAM || !w->narrow[moec_out(g, node, 0).i]) continue;
+    moec_param_info *p = &g->m->params[MOEC_ATTRS(g, node, PARAM)->param.i];
+    p->compute = MOEC_BF16;
+    p->type = moec_type_with_dtype(g->m, p->type, MOEC_BF16);
+    set_narrow(w, moec_out(g, node, 0));
+  }
+}
+
+/* ---- casts ---------------------------------------------------------------------------------- */
+
+/* |v| in the wanted kind. */
+static moec_status *as(narrowing *w, moec_value v, bool narrow, moec_value *out) {
+  *out = v;
+  if (!v.i || w->narrow[v.i] == narrow || (!w->narrow[v.i] && !is_f32(w->g, v))) return NULL;
+  moec_value *made = &w->cast[narrow][v.i];
+  if (!made->i) {
+    moec_builder b = moec_builder_on(w->g);
+    *made = moec_b_cast(&b, v, narrow ? MOEC_BF16 : MOEC_F32);
+    MOEC_TRY(moec_builder_end(&b));
+    w->narrow[made->i] = narrow;
+  }
+  *out = *made;
+  return NULL;
+}
+
+static moec_status *set_operand(narrowing *w, moec_node n, uint32_t i, bool narrow) {
+  moec_value v;
+  MOEC_TRY(as(w, moec_in(w->g, n, i), narrow, &v));
+  if (v.i != moec_in(w->g, n, i).i) moec_set_input(w->g, n, i, v);
+  return NULL;
+}
+
+/* Movement: narrow where all that is moved is. */
+static bool moves_narrow(const narrowing *w, moec_node n) {
+  moec_op op = moec_op_of(w->g, n);
+  uint32_t moved = op == MOEC_OP_GATHER || op == MOEC_OP_GATHER_ELEMENTS || op == MOEC_OP_GATHER_ND
+                       ? 1
+                       : moec_node_get(w->g, n)->n_in;
+  if (moec_op_cls(op) != MOEC_CLASS_MOVE && moved > 1) return false;
+  if (moec_op_cls(op) != MOEC_CLASS_MOVE && op != MOEC_OP_GATHER && op != MOEC_OP_GATHER_ELEMENTS &&
+      op != MOEC_OP_GATHER_ND)
+    return false;
+  for (uint32_t i = 0; i < moved; i++)
+    if (!w->narrow[moec_in(w->g, n, i).i]) return false;
+  return moved > 0;
+}
+
+static moec_status *narrow_node(narrowing *w, moec_node n) {
+  uint32_t wants = narrow_operands(w, n), n_in = moec_node_get(w->g, n)->n_in;
+  moec_value y = moec_out(w->g, n, 0);
+  if (!wants && moves_narrow(w, n)) {
+    set_narrow(w, y);
+    return NULL;
+  }
+  if (!is_f32(w->g, y)) wants = 0; /* f64 */
+  for (uint32_t i = 0; i < n_in; i++)
+    if (w->narrow[moec_in(w->g, n, i).i] || is_f32(w->g, moec_in(w->g, n, i)))
+      MOEC_TRY(set_operand(w, n, i, wants >> i & 1));
+  if (wants) set_narrow(w, y);
+  return NULL;
+}
+
+moec_status *moec_narrow(moec_module *m) {
+  moec_graph *g = moec_main(m);
+  size_t n_values = g->n_values, n_nodes = g->n_nodes, most = 2 * n_values; /* each may be cast, once */
+  narrowing w = {.g = g};
+  w.of_param = MOEC_NEW_ARRAY(m->arena, bool, most);
+  w.narrow = MOEC_NEW_ARRAY(m->arena, bool, most);
+  w.routes = MOEC_NEW_ARRAY(m->arena, bool, n_nodes);
+  for (int i = 0; i < 2; i++) w.cast[i] = MOEC_NEW_ARRAY(m->arena, moec_value, most);
+  find_params(&w);
+  find_all_routers(&w, MOEC_NEW_ARRAY(m->arena, bool, n_values));
+  narrow_params(&w);
+  for (uint32_t n = 1; n < n_nodes; n++)
+    if (moec_op_of(g, (moec_node){n}) != MOEC_OP_PARAM) MOEC_TRY(narrow_node(&w, (moec_node){n}));
+  for (size_t i = 0; i < g->n_outputs; i++) MOEC_TRY(as(&w, g->outputs[i], false, &g->outputs[i]));
+  return NULL;
+}
+
+/* ---- for fusion ----------------------------------------------------------------------------- */
+
+/* A reshape between kernels is only another name of a value. A cast behind it would be a kernel by itself; in front of
+ * it, it belongs to the kernel that makes the value. */
+moec_status *moec_narrow_before_reshapes(moec_graph *g) {
+  size_t n_nodes = g->n_nodes;
+  for (uint32_t n = 1; n < n_nodes; n++) {
+    moec_node cast = {n};
+    if (moec_op_of(g, cast) != MOEC_OP_CAST) continue;
+    moec_value x = moec_in(g, cast, 0), y = moec_out(g, cast, 0);
+    moec_type_info t = moec_ty(g, y);
+    if (!is_f32(g, x) || (t.dtype != MOEC_BF16 && t.dtype != MOEC_F16)) continue;
+    if (moec_def_op(g, x) != MOEC_OP_RESHAPE) continue;
+    while (moec_def_op(g, x) == MOEC_OP_RESHAPE) x = moec_in(g, moec_def(g, x), 0);
+    moec_builder b = moec_builder_on(g);
+    moec_value made = moec_b_reshape(&b, moec_b_cast(&b, x, t.dtype), t.rank, t.dims);
+    MOEC_TRY(moec_builder_end(&b));
+    moec_replace_uses(g, y, made);
+  }
+  return NULL;
+}
