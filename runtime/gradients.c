@@ -30,8 +30,8 @@ moec_status *moec_gradient(const moec_model *m, uint32_t i, moec_view *out) {
   if (!l->has_grad) return wrong("parameter \"%s\": no gradient was computed", name);
   if (m->copies) MOEC_TRY(moec_rt_gradients_fetch(m->copies->m));
   MOEC_TRY(moec_parameter(m, i, out));
-  out->dtype = MOEC_DTYPE_F32;
-  out->data = moec_rt_grad(m->host, l);
+  out->dtype = (int)l->type;
+  out->data = m->host[l->grad];
   return NULL;
 }
 
@@ -53,20 +53,27 @@ static moec_status *need_gradients(moec_model *m) {
 }
 
 typedef struct scaling {
-  float *g, factor;
+  void *g;
+  moec_dtype type;
+  float factor;
 } scaling;
 
 MOEC_RT_VECTOR static void scale_range(void *ctx, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const scaling *s = ctx;
-  float *g = s->g, factor = s->factor;
-  for (int64_t i = begin; i < end; i++) g[i] *= factor;
+  float factor = s->factor, room[MOEC_RT_CHUNK];
+  for (int64_t i = begin; i < end; i += MOEC_RT_CHUNK) {
+    int64_t n = end - i < MOEC_RT_CHUNK ? end - i : MOEC_RT_CHUNK;
+    float *g = (float *)(uintptr_t)moec_rt_floats(s->type, s->g, i, n, room);
+    for (int64_t k = 0; k < n; k++) g[k] *= factor;
+    moec_rt_floats_back(s->type, s->g, i, n, g);
+  }
 }
 
 static void scale(moec_model *m, double factor) {
   for (uint32_t k = 0; k < m->train.n; k++) {
     const moec_rt_leaf *l = &m->train.leaves[k];
-    scaling s = {moec_rt_grad(m->host, l), (float)factor};
+    scaling s = {m->host[l->grad], l->type, (float)factor};
     if (l->has_grad) moec_rt_each(m->pool, l->n, scale_range, &s);
   }
 }
@@ -84,7 +91,8 @@ moec_status *moec_scale_gradients(moec_model *m, double factor) {
 enum { CHUNK = 1 << 14 };
 
 typedef struct squares {
-  const float *g;
+  const void *g;
+  moec_dtype type;
   int64_t n;
   double *sums; /* by chunk */
 } squares;
@@ -92,14 +100,15 @@ typedef struct squares {
 static void sum_chunks(void *ctx, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const squares *s = ctx;
+  float room[MOEC_RT_CHUNK];
   for (int64_t c = begin; c < end; c++) {
     int64_t last = (c + 1) * CHUNK < s->n ? (c + 1) * CHUNK : s->n;
     double part[4] = {0};
-    int64_t i = c * CHUNK;
-    for (; i + 4 <= last; i += 4) {
-      for (int k = 0; k < 4; k++) part[k] += (double)s->g[i + k] * (double)s->g[i + k];
+    for (int64_t i = c * CHUNK; i < last; i += MOEC_RT_CHUNK) {
+      int64_t n = last - i < MOEC_RT_CHUNK ? last - i : MOEC_RT_CHUNK;
+      const float *g = moec_rt_floats(s->type, s->g, i, n, room);
+      for (int64_t k = 0; k < n; k++) part[k % 4] += (double)g[k] * (double)g[k];
     }
-    for (; i < last; i++) part[0] += (double)s->g[i] * (double)s->g[i];
     s->sums[c] = (part[0] + part[1]) + (part[2] + part[3]);
   }
 }
@@ -114,7 +123,7 @@ static moec_status *norm_of(moec_model *m, double *out) {
   for (uint32_t k = 0; k < t->n; k++) {
     const moec_rt_leaf *l = &t->leaves[k];
     int64_t chunks = (l->n + CHUNK - 1) / CHUNK;
-    squares s = {moec_rt_grad(m->host, l), l->n, (double *)(void *)t->sums.data};
+    squares s = {m->host[l->grad], l->type, l->n, (double *)(void *)t->sums.data};
     if (!l->has_grad) continue;
     moec_rt_parallel_for(m->pool, chunks, 1, sum_chunks, &s);
     for (int64_t c = 0; c < chunks; c++) total += s.sums[c];

@@ -100,7 +100,8 @@ static double decay_of(const moec_model *m, const moec_rt_leaf *l) {
 
 typedef struct update {
   float *w, *first, *second;
-  const float *g;
+  const void *g;
+  moec_dtype type;       /* of |g| */
   float keep;            /* AdamW: 1 - lr * decay */
   float beta2, eps;      /* AdamW */
   float grow1, grow2;    /* AdamW: 1 - beta, rounded once */
@@ -108,6 +109,7 @@ typedef struct update {
   float lr;              /* AdamW: divided by the first bias correction */
   float scale;           /* AdamW: 1 / sqrt(the second bias correction) */
   bool has_first;        /* SGD: the moment is there, from an earlier step */
+  void (*fn)(const struct update *u, const float *g, int64_t first_element, int64_t n);
 } update;
 
 /* A square root that sets errno is not vectorised. */
@@ -115,36 +117,38 @@ typedef struct update {
 __attribute__((optimize("O3", "no-math-errno")))
 #endif
 static void
-adamw(void *ctx, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const update u = *(const update *)ctx;
-  float *restrict w = u.w, *restrict first = u.first, *restrict second = u.second;
-  const float *restrict g = u.g;
-  for (int64_t i = begin; i < end; i++) {
-    first[i] += (g[i] - first[i]) * u.grow1;
-    second[i] = second[i] * u.beta2 + g[i] * g[i] * u.grow2;
-    float root = sqrtf(second[i]) * u.scale + u.eps;
-    w[i] = w[i] * u.keep - u.lr * (first[i] / root);
+adamw(const update *u, const float *restrict g, int64_t first_element, int64_t n) {
+  float *restrict w = u->w + first_element, *restrict first = u->first + first_element;
+  float *restrict second = u->second + first_element;
+  for (int64_t i = 0; i < n; i++) {
+    first[i] += (g[i] - first[i]) * u->grow1;
+    second[i] = second[i] * u->beta2 + g[i] * g[i] * u->grow2;
+    float root = sqrtf(second[i]) * u->scale + u->eps;
+    w[i] = w[i] * u->keep - u->lr * (first[i] / root);
   }
 }
 
-MOEC_RT_VECTOR static void sgd(void *ctx, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const update u = *(const update *)ctx;
-  float *restrict w = u.w;
-  const float *restrict g = u.g;
-  for (int64_t i = begin; i < end; i++) w[i] -= u.lr * (g[i] + u.decay * w[i]);
+MOEC_RT_VECTOR static void sgd(const update *u, const float *restrict g, int64_t first_element, int64_t n) {
+  float *restrict w = u->w + first_element;
+  for (int64_t i = 0; i < n; i++) w[i] -= u->lr * (g[i] + u->decay * w[i]);
 }
 
-MOEC_RT_VECTOR static void sgd_momentum(void *ctx, int64_t begin, int64_t end, int thread) {
+MOEC_RT_VECTOR static void sgd_momentum(const update *u, const float *restrict g, int64_t first_element, int64_t n) {
+  float *restrict w = u->w + first_element, *restrict first = u->first + first_element;
+  float momentum = u->has_first ? u->momentum : 0;
+  for (int64_t i = 0; i < n; i++) {
+    first[i] = first[i] * momentum + (g[i] + u->decay * w[i]);
+    w[i] -= u->lr * first[i];
+  }
+}
+
+static void update_range(void *ctx, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const update u = *(const update *)ctx;
-  float *restrict w = u.w, *restrict first = u.first;
-  const float *restrict g = u.g;
-  float momentum = u.has_first ? u.momentum : 0;
-  for (int64_t i = begin; i < end; i++) {
-    first[i] = first[i] * momentum + (g[i] + u.decay * w[i]);
-    w[i] -= u.lr * first[i];
+  float room[MOEC_RT_CHUNK];
+  for (int64_t i = begin; i < end; i += MOEC_RT_CHUNK) {
+    int64_t n = end - i < MOEC_RT_CHUNK ? end - i : MOEC_RT_CHUNK;
+    u.fn(&u, moec_rt_floats(u.type, u.g, i, n, room), i, n);
   }
 }
 
@@ -154,21 +158,22 @@ static void update_leaf(moec_model *m, moec_rt_leaf *l) {
   update u = {.w = l->master,
               .first = l->first,
               .second = l->second,
-              .g = moec_rt_grad(m->host, l),
+              .g = m->host[l->grad],
+              .type = l->type,
               .decay = (float)decay,
               .lr = (float)o->lr,
               .momentum = (float)o->momentum,
-              .has_first = l->updates > 1};
-  moec_rt_range_fn fn = o->momentum != 0 ? sgd_momentum : sgd;
+              .has_first = l->updates > 1,
+              .fn = o->momentum != 0 ? sgd_momentum : sgd};
   if (o->kind == MOEC_ADAMW) {
-    fn = adamw;
+    u.fn = adamw;
     u.keep = (float)(1 - o->lr * decay);
     u.beta2 = (float)o->beta2, u.eps = (float)o->eps;
     u.grow1 = (float)(1 - o->beta1), u.grow2 = (float)(1 - o->beta2);
     u.lr = (float)(o->lr / (1 - pow(o->beta1, step)));
     u.scale = (float)(1 / sqrt(1 - pow(o->beta2, step)));
   }
-  moec_rt_each(m->pool, l->n, fn, &u);
+  moec_rt_each(m->pool, l->n, update_range, &u);
 }
 
 moec_status *moec_optimizer_step(moec_model *m) {

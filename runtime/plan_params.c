@@ -27,7 +27,7 @@ static moec_status *check_place(const moec_rt_record *r, const moec_plan_piece *
   return NULL;
 }
 
-/* Gradients are f32 and have the parameter's shape, whatever its own type. */
+/* Gradients have the type and shape of the compute copy. */
 static moec_status *check_grad(const moec_rt_record *r, const moec_plan_param *x) {
   const moec_rt_plan *p = r->p;
   MOEC_TRY(moec_rt_check_index(r, "grad", x->grad, p->n_tensors));
@@ -39,14 +39,15 @@ static moec_status *check_grad(const moec_rt_record *r, const moec_plan_param *x
     return moec_rt_bad(r, "grad: expected a parameter of f32, bf16 or f16, got %s",
                        moec_dtype_get((moec_dtype)t->dtype)->text);
   }
-  int64_t bytes = (int64_t)sizeof(float);
-  bool same = g->dtype == MOEC_F32 && g->rank == t->rank;
+  int64_t bytes = (int64_t)moec_dtype_get((moec_dtype)t->dtype)->bytes;
+  bool same = g->dtype == t->dtype && g->rank == t->rank;
   for (uint32_t a = 0; same && a < t->rank; a++) {
     int64_t dim = p->static_values[p->pool[g->dims + a]];
     same = dim == p->static_values[p->pool[t->dims + a]] && moec_mul_i64(bytes, dim, &bytes);
   }
   if (same && p->static_values[p->buffers[g->buffer].bytes] == bytes) return NULL;
-  return moec_rt_bad(r, "grad: expected f32 of the parameter's shape, got another shape");
+  return moec_rt_bad(r, "grad: expected %s of the parameter's shape, got %s or another shape",
+                     moec_dtype_get((moec_dtype)t->dtype)->text, moec_dtype_get((moec_dtype)g->dtype)->text);
 }
 
 static moec_status *check_param(const moec_rt_record *r, const moec_plan_param *x) {

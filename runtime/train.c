@@ -43,7 +43,8 @@ static moec_status *add_leaf(moec_model *m, uint32_t i) {
   moec_rt_leaf *l = &t->leaves[t->n];
   *l = (moec_rt_leaf){.param = i, .weight = weight_of(p, i), .decay = NAN};
   l->grad = p->tensors[p->params[i].grad].buffer;
-  l->n = p->static_values[p->buffers[l->grad].bytes] / (int64_t)sizeof(float);
+  l->type = (moec_dtype)p->tensors[p->params[i].grad].dtype;
+  l->n = p->static_values[p->buffers[l->grad].bytes] / (int64_t)moec_dtype_get(l->type)->bytes;
   t->leaf_of[i] = t->n++;
   return NULL;
 }
@@ -159,27 +160,43 @@ void moec_rt_each(moec_rt_pool *pool, int64_t n, moec_rt_range_fn fn, void *ctx)
 
 /* ---- adding up --------------------------------------------------------------------------- */
 
+const float *moec_rt_floats(moec_dtype type, const void *data, int64_t i, int64_t n, float *room) {
+  if (type == MOEC_F32) return (const float *)data + i;
+  moec_rt_convert(MOEC_F32, room, 1, type, (const uint8_t *)data + i * (int64_t)moec_dtype_get(type)->bytes, 1, n);
+  return room;
+}
+
+void moec_rt_floats_back(moec_dtype type, void *data, int64_t i, int64_t n, const float *room) {
+  if (type == MOEC_F32) return;
+  moec_rt_convert(type, (uint8_t *)data + i * (int64_t)moec_dtype_get(type)->bytes, 1, MOEC_F32, room, 1, n);
+}
+
 typedef struct adding {
-  float *to;
-  const float *more;
+  void *to;
+  const void *more;
+  moec_dtype type;
 } adding;
 
 MOEC_RT_VECTOR static void add_range(void *ctx, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const adding *a = ctx;
-  float *restrict to = a->to;
-  const float *restrict more = a->more;
-  for (int64_t i = begin; i < end; i++) to[i] += more[i];
+  float room[2][MOEC_RT_CHUNK];
+  for (int64_t i = begin; i < end; i += MOEC_RT_CHUNK) {
+    int64_t n = end - i < MOEC_RT_CHUNK ? end - i : MOEC_RT_CHUNK;
+    float *restrict to = (float *)(uintptr_t)moec_rt_floats(a->type, a->to, i, n, room[0]);
+    const float *restrict more = moec_rt_floats(a->type, a->more, i, n, room[1]);
+    for (int64_t k = 0; k < n; k++) to[k] += more[k];
+    moec_rt_floats_back(a->type, a->to, i, n, to);
+  }
 }
 
 /* to = more, or to += more. */
-static void add(const moec_model *m, bool to_what_is_there, float *to, const float *more,
-                int64_t n) {
-  adding a = {to, more};
+static void add(const moec_model *m, bool to_what_is_there, const moec_rt_leaf *l, void *to, const void *more) {
+  adding a = {to, more, l->type};
   if (to_what_is_there)
-    moec_rt_each(m->pool, n, add_range, &a);
-  else if (n)
-    memcpy(to, more, (size_t)n * sizeof *to);
+    moec_rt_each(m->pool, l->n, add_range, &a);
+  else if (l->n)
+    memcpy(to, more, (size_t)l->n * moec_dtype_get(l->type)->bytes);
 }
 
 /* Gradients that the plan keeps apart though their parameters are tied, into the leaf's own. */
@@ -192,7 +209,7 @@ static void add_ties(moec_model *m, moec_schedule program) {
       if (m->train.leaf_of[i] != k || p->params[i].grad == MOEC_NONE) continue;
       uint32_t b = p->tensors[p->params[i].grad].buffer;
       if (b == l->grad || !(p->written[b] >> program & 1)) continue;
-      add(m, there, m->host[l->grad], m->host[b], l->n);
+      add(m, there, l, m->host[l->grad], m->host[b]);
       there = true;
     }
   }
@@ -202,9 +219,8 @@ static void add_ties(moec_model *m, moec_schedule program) {
 static void add_held(moec_model *m, moec_schedule program) {
   for (uint32_t k = 0; k < m->train.n; k++) {
     const moec_rt_leaf *l = &m->train.leaves[k];
-    const float *held = (const void *)(m->train.held.data + m->train.offset[l->grad]);
     if (!l->has_grad) continue;
-    add(m, l->programs >> program & 1, m->host[l->grad], held, l->n);
+    add(m, l->programs >> program & 1, l, m->host[l->grad], m->train.held.data + m->train.offset[l->grad]);
   }
 }
 

@@ -3,6 +3,7 @@
 #ifndef MOEC_RUNTIME_TRAIN_H
 #define MOEC_RUNTIME_TRAIN_H
 
+#include "base/dtype.h"
 #include "base/status.h"
 #include "include/moec.h"
 #include "runtime/plan_read.h"
@@ -13,6 +14,7 @@ typedef struct moec_rt_leaf {
   uint32_t param;        /* the first of its records in the plan */
   uint32_t weight, grad; /* buffers: the compute copy, the gradient */
   int64_t n;             /* elements */
+  moec_dtype type;       /* of the compute copy and the gradient */
   uint32_t programs;     /* bit s: schedule s computes its gradient */
   bool has_grad;
   float *master;         /* the compute copy itself where that is f32; NULL: not writable yet */
@@ -55,9 +57,12 @@ moec_status *moec_rt_untrained(void);
 moec_status *moec_rt_need_training(const struct moec_model *m) MOEC_MUST_USE;
 /* fn(ctx, begin, end, thread) on the elements of a leaf, on all threads. */
 void moec_rt_each(moec_rt_pool *pool, int64_t n, moec_rt_range_fn fn, void *ctx);
-static inline float *moec_rt_grad(void *const *buffers, const moec_rt_leaf *l) {
-  return buffers[l->grad];
-}
+/* Gradients are read and written in f32, a chunk at a time. */
+enum { MOEC_RT_CHUNK = 256 };
+/* Elements i, i + 1 ... of |data|; where they are not f32 they are converted into |room|. */
+const float *moec_rt_floats(moec_dtype type, const void *data, int64_t i, int64_t n, float *room);
+/* The inverse, for what was put into |room| or |data| itself. */
+void moec_rt_floats_back(moec_dtype type, void *data, int64_t i, int64_t n, const float *room);
 
 /* ---- masters.c ---- */
 /* Gives every leaf a master that may be written to. */

@@ -262,10 +262,10 @@ START_TEST(test_masters_of_narrow_weights) {
     moec_view v;
     moec_optimizer o;
     char path[256];
-    const float ones[4] = {1, 1, 1, 1};
+    const float scalar = 1;
     uint16_t stored[4];
     const moec_tensor narrow = {.dtype = types[k], .rank = 1, .dims = {4}};
-    const moec_tensor wide = {.dtype = MOEC_F32, .rank = 1, .dims = {4}}, one = {.dtype = MOEC_F32};
+    const moec_tensor one = {.dtype = MOEC_F32};
     for (size_t i = 0; i < 4; i++) moec_store_f64(types[k], stored, i, 1);
     moec_plan_piece piece = {.file = MOEC_NONE, .dtype = types[k], .rank = 1, .shape = {4}};
     piece.offset = pb_data(b, stored, sizeof stored);
@@ -276,11 +276,11 @@ START_TEST(test_masters_of_narrow_weights) {
                          .trainable = 1,
                          .n_pieces = 1};
     p.tensor = pb_static(b, MOEC_BUFFER_PARAM, &narrow),
-    p.grad = pb_static(b, MOEC_BUFFER_GRAD, &wide);
+    p.grad = pb_static(b, MOEC_BUFFER_GRAD, &narrow);
     PB_ADD(b, params, p);
-    uint32_t c = pb_static(b, MOEC_BUFFER_CONST, &wide), s = pb_static(b, MOEC_BUFFER_CONST, &one);
-    PB_ADD(b, consts, (moec_plan_const){c, 0, pb_data(b, ones, sizeof ones), sizeof ones});
-    PB_ADD(b, consts, (moec_plan_const){s, 0, pb_data(b, ones, 4), 4});
+    uint32_t c = pb_static(b, MOEC_BUFFER_CONST, &narrow), s = pb_static(b, MOEC_BUFFER_CONST, &one);
+    PB_ADD(b, consts, (moec_plan_const){c, 0, pb_data(b, stored, sizeof stored), sizeof stored});
+    PB_ADD(b, consts, (moec_plan_const){s, 0, pb_data(b, &scalar, sizeof scalar), sizeof scalar});
     b->program = MOEC_AT_TRAIN;
     uint32_t loss = pb_static(b, MOEC_BUFFER_OUTPUT, &one);
     pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){c, p.grad}, 0, NULL);
