@@ -335,6 +335,10 @@ typedef struct moec_counters {
   uint64_t gradient_bytes, optimizer_bytes;    /* optimizer: moments, and copies of parameters */
   uint64_t live_bytes, peak_bytes;             /* all allocations of the runtime in the host's memory */
   uint64_t device_bytes, device_peak_bytes;    /* and in that of a device which has its own; else 0 */
+  /* between the host and such a device, since opening: */
+  uint64_t device_waits;                         /* of the host: one at the end of a step, and with each read */
+  uint64_t device_writes, device_write_bytes;    /* to the device: parameters, inputs */
+  uint64_t device_reads, device_read_bytes;      /* from it: faults at the end of a step, results asked for */
 } moec_counters;
 /* Never fails. */
 void moec_counters_get(const moec_model *m, moec_counters *out);

@@ -70,6 +70,9 @@ static moec_status *allocate(moec_model *m) {
   m->host = m->buffers;
   if (!m->device->in_host) MOEC_TRY(MOEC_RT_NEW(&m->memory, m->host, p->n_buffers, "model"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->args, operands, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->ns, p->n_steps, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->marks, p->n_steps + 1u, "model"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->between, p->n_steps, "model"));
   MOEC_TRY(moec_rt_io_init(m));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->inputs, m->n_ins, "model"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->shapes, m->n_ins, "model"));
@@ -161,7 +164,8 @@ static void destroy(moec_model *m) {
   if (m->device) m->device->close(m);
   if (m->host != m->buffers) moec_rt_free(mem, m->host);
   void *const blocks[] = {m->dim_text, m->buffers, m->args, m->inputs, m->shapes, m->forced,
-                          m->fixed,    m->symbols, m->values, m->ins,  m->outs};
+                          m->fixed,    m->symbols, m->values, m->ins,  m->outs,   m->ns,
+                          m->marks,    m->between};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) moec_rt_free(mem, blocks[i]);
   if (m->plan.mem) moec_rt_plan_fini(&m->plan);
   free(m);

@@ -133,6 +133,11 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
       .peak_bytes = m->memory.peak,
       .device_bytes = m->device_memory.live,
       .device_peak_bytes = m->device_memory.peak,
+      .device_waits = m->traffic.waits,
+      .device_writes = m->traffic.writes,
+      .device_write_bytes = m->traffic.write_bytes,
+      .device_reads = m->traffic.reads,
+      .device_read_bytes = m->traffic.read_bytes,
   };
   const moec_rt_placement *x = latest(m);
   if (!x) return;
@@ -155,7 +160,7 @@ moec_status *moec_step_class_get(const moec_model *m, uint32_t i, moec_step_clas
   *out = (moec_step_class){0};
   MOEC_TRY(check_index("class of steps", i, MOEC_STEP_COUNT));
   out->name = moec_rt_op_get(i)->text;
-  out->ns = m->ns[i];
+  for (uint32_t k = 0; k < m->plan.n_steps; k++) out->ns += m->plan.steps[k].op == i ? m->ns[k] : 0;
   const moec_rt_placement *x = latest(m);
   if (!x) return NULL;
   out->steps = x->classes[i].steps;
@@ -166,5 +171,5 @@ moec_status *moec_step_class_get(const moec_model *m, uint32_t i, moec_step_clas
 
 void moec_time_steps(moec_model *m, int on) {
   m->timed = on != 0;
-  memset(m->ns, 0, sizeof m->ns);
+  if (m->ns) memset(m->ns, 0, m->plan.n_steps * sizeof *m->ns);
 }

@@ -25,8 +25,8 @@ static const char *dot_name(const moec_rt_plan *p, const moec_plan_step *s) {
   return forward ? "fc1" : "fc1_input_gradient";
 }
 
-/* By step: its text without "moe.", except of the dots. NULL: not one of experts. */
-static const char *stage_name(const moec_rt_plan *p, const moec_plan_step *s) {
+/* A step's text without "moe.", except of the dots. */
+const char *moec_rt_stage_of(const moec_rt_plan *p, const moec_plan_step *s) {
   const char *text = moec_rt_op_get(s->op)->text;
   if (s->op == MOEC_STEP_MOE_GROUPED_DOT) return dot_name(p, s);
   return strncmp(text, "moe.", 4) ? NULL : text + 4;
@@ -37,7 +37,7 @@ void moec_rt_stages_count(const moec_model *m, moec_program program, moec_rt_sta
   uint32_t schedule = (uint32_t)MOEC_AT_STEP + (uint32_t)program;
   *out = (moec_rt_stages){0};
   for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
-    const char *name = stage_name(p, &p->steps[i]);
+    const char *name = moec_rt_stage_of(p, &p->steps[i]);
     if (!name) continue;
     size_t k = 0;
     while (k < out->n && strcmp(out->of[k].name, name)) k++;

@@ -64,6 +64,7 @@ static moec_status *open_cuda(moec_model *m) {
   MOEC_TRY(load_module(m));
   MOEC_TRY(moec_rt_cuda_find_kernels(m));
   MOEC_TRY(moec_rt_cuda_tables_make(m));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, c->marks, m->plan.n_steps + 1u, "device"));
   return moec_rt_cuda_blas_open(m);
 }
 
@@ -80,10 +81,11 @@ static void close_cuda(moec_model *m) {
     moec_rt_free(&m->memory, c->tables[s].words);
     moec_rt_free(&m->memory, c->tables[s].sent);
   }
+  moec_rt_cuda_marks_fini(m);
   if (c->module) (void)c->cu.module_unload(c->module);
   if (c->stream) (void)c->cu.stream_destroy(c->stream);
   if (c->context) (void)c->cu.context_release(c->device);
-  void *const blocks[] = {c->kernels, c->library, c->first, c->faults};
+  void *const blocks[] = {c->kernels, c->library, c->first, c->faults, c->marks};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) moec_rt_free(&m->memory, blocks[i]);
   moec_cu_unload(&c->cu);
   moec_rt_free(&m->memory, c);
@@ -111,11 +113,13 @@ static void *alloc(moec_model *m, uint64_t bytes) {
 static void release(moec_model *m, void *at, uint64_t bytes) {
   (void)m->cuda->cu.context_set(m->cuda->context);
   (void)m->cuda->cu.stream_wait(m->cuda->stream); /* steps that were started may still use it */
+  m->traffic.waits++;
   (void)m->cuda->cu.free(moec_rt_address(at));
   m->device_memory.live -= bytes;
 }
 
 static moec_status *wait_for(moec_model *m) {
+  m->traffic.waits++;
   return check(m, m->cuda->cu.stream_wait(m->cuda->stream), "steps on the device");
 }
 
@@ -123,12 +127,14 @@ static moec_status *wait_for(moec_model *m) {
 static moec_status *write_to(moec_model *m, void *to, const void *from, uint64_t bytes) {
   if (!bytes) return NULL;
   MOEC_TRY(enter(m));
+  m->traffic.writes++, m->traffic.write_bytes += bytes;
   return check(m, m->cuda->cu.write(moec_rt_address(to), from, bytes, m->cuda->stream), "copying to the device");
 }
 
 static moec_status *read_from(moec_model *m, void *to, const void *from, uint64_t bytes) {
   if (!bytes) return NULL;
   MOEC_TRY(enter(m));
+  m->traffic.reads++, m->traffic.read_bytes += bytes;
   MOEC_TRY(check(m, m->cuda->cu.read(to, moec_rt_address(from), bytes, m->cuda->stream), "copying from the device"));
   return wait_for(m);
 }
@@ -152,4 +158,8 @@ const moec_rt_device moec_rt_device_cuda = {.name = "cuda",
                                             .kernel = moec_rt_cuda_kernel,
                                             .library = moec_rt_cuda_library,
                                             .end = moec_rt_cuda_end,
-                                            .wait = wait_for};
+                                            .wait = wait_for,
+                                            .mark = moec_rt_cuda_mark,
+                                            .marked = moec_rt_cuda_marked,
+                                            .count_begin = moec_rt_cuda_count_begin,
+                                            .count_end = moec_rt_cuda_count_end};

@@ -1,5 +1,5 @@
 /* One GPU: its driver, the cubin's functions, one stream. Files: cuda.c opening and memory, cuda_launch.c kernels,
- * cuda_steps.c library steps, cuda_gemm.c products. */
+ * cuda_steps.c library steps, cuda_gemm.c products, cuda_times.c times and counts. */
 #ifndef MOEC_RUNTIME_CUDA_H
 #define MOEC_RUNTIME_CUDA_H
 
@@ -36,6 +36,7 @@ typedef struct moec_rt_cuda {
   moec_rt_cuda_table tables[MOEC_SCHEDULE_COUNT];
   uint64_t *first;  /* by step: its first address in its schedule's table */
   int32_t *faults;  /* by step */
+  moec_cu_event *marks; /* [n_steps + 1]: made when first used */
   moec_rt_arena device_faults;
 } moec_rt_cuda;
 
@@ -65,6 +66,13 @@ moec_status *moec_rt_cuda_launch_blocks(moec_model *m, const char *name, moec_dt
 moec_status *moec_rt_cuda_library(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
 /* Bytes of temporary memory a library step needs. */
 uint64_t moec_rt_cuda_room(const moec_rt_call *call);
+
+/* ---- cuda_times.c ---- */
+moec_status *moec_rt_cuda_mark(moec_model *m, uint32_t i) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_marked(moec_model *m, uint32_t n, uint64_t *ns) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_count_begin(moec_model *m) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_count_end(moec_model *m, moec_rt_launches *out) MOEC_MUST_USE;
+void moec_rt_cuda_marks_fini(moec_model *m);
 
 /* ---- cuda_gemm.c ---- */
 moec_status *moec_rt_cuda_blas_open(moec_model *m) MOEC_MUST_USE;

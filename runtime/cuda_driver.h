@@ -12,17 +12,24 @@ typedef struct CUctx_st *moec_cu_context;
 typedef struct CUmod_st *moec_cu_module;
 typedef struct CUfunc_st *moec_cu_function;
 typedef struct CUstream_st *moec_cu_stream;
+typedef struct CUevent_st *moec_cu_event;
+typedef struct CUgraph_st *moec_cu_graph;
+typedef struct CUgraphNode_st *moec_cu_node;
 typedef struct cublasContext *moec_cublas_handle;
 typedef unsigned long long moec_cu_address;
 
-enum { /* CUdevice_attribute, CUfunction_attribute, CUresult, CUstream_flags */
+enum { /* CUdevice_attribute, CUfunction_attribute, CUresult, CUstream_flags, CUstreamCaptureMode, CUgraphNodeType */
   MOEC_CU_ATTRIBUTE_THREADS_OF_MULTIPROCESSOR = 39,
   MOEC_CU_ATTRIBUTE_MULTIPROCESSORS = 16,
   MOEC_CU_ATTRIBUTE_MAJOR = 75,
   MOEC_CU_ATTRIBUTE_MINOR = 76,
   MOEC_CU_FUNCTION_SHARED_BYTES = 8,
   MOEC_CU_NO_DEVICE = 100,
-  MOEC_CU_STREAM_NON_BLOCKING = 1
+  MOEC_CU_STREAM_NON_BLOCKING = 1,
+  MOEC_CU_CAPTURE_OF_THREAD = 1,
+  MOEC_CU_NODE_KERNEL = 0,
+  MOEC_CU_NODE_COPY = 1,
+  MOEC_CU_NODE_FILL = 2
 };
 
 /* FUNCTION(field, symbol, parameters); each gives a CUresult, 0 for success. */
@@ -46,6 +53,15 @@ enum { /* CUdevice_attribute, CUfunction_attribute, CUresult, CUstream_flags */
   FUNCTION(copy, "cuMemcpyDtoDAsync_v2",                                                                          \
            (moec_cu_address to, moec_cu_address from, size_t bytes, moec_cu_stream stream))                       \
   FUNCTION(fill, "cuMemsetD8Async", (moec_cu_address to, unsigned char byte, size_t bytes, moec_cu_stream stream)) \
+  FUNCTION(event_create, "cuEventCreate", (moec_cu_event *out, unsigned flags))                                   \
+  FUNCTION(event_destroy, "cuEventDestroy_v2", (moec_cu_event event))                                             \
+  FUNCTION(event_record, "cuEventRecord", (moec_cu_event event, moec_cu_stream stream))                           \
+  FUNCTION(event_elapsed, "cuEventElapsedTime", (float *ms, moec_cu_event from, moec_cu_event to))                \
+  FUNCTION(capture_begin, "cuStreamBeginCapture_v2", (moec_cu_stream stream, int mode))                           \
+  FUNCTION(capture_end, "cuStreamEndCapture", (moec_cu_stream stream, moec_cu_graph *out))                        \
+  FUNCTION(graph_nodes, "cuGraphGetNodes", (moec_cu_graph graph, moec_cu_node *out, size_t *n))                   \
+  FUNCTION(graph_node_type, "cuGraphNodeGetType", (moec_cu_node node, int *out))                                  \
+  FUNCTION(graph_destroy, "cuGraphDestroy", (moec_cu_graph graph))                                                \
   FUNCTION(module_load, "cuModuleLoadData", (moec_cu_module *out, const void *image))                             \
   FUNCTION(module_unload, "cuModuleUnload", (moec_cu_module module))                                              \
   FUNCTION(module_function, "cuModuleGetFunction",                                                                \

@@ -12,6 +12,16 @@
 struct moec_model;
 struct moec_rt_binding;
 
+/* What a device was given. */
+typedef struct moec_rt_launches {
+  uint32_t kernels, copies, fills, others;
+} moec_rt_launches;
+
+/* What passed between the host and the device since opening. */
+typedef struct moec_rt_traffic {
+  uint64_t writes, write_bytes, reads, read_bytes, waits; /* writes: to the device */
+} moec_rt_traffic;
+
 typedef struct moec_rt_device {
   const char *name;
   bool in_host; /* its memory is the host's: nothing is copied */
@@ -34,7 +44,14 @@ typedef struct moec_rt_device {
   moec_status *(*kernel)(struct moec_model *m, uint32_t step, const struct moec_rt_binding *b);
   moec_status *(*library)(struct moec_model *m, const moec_rt_call *call);
   moec_status *(*end)(struct moec_model *m, moec_schedule schedule);
-  moec_status *(*wait)(struct moec_model *m); /* for everything that was started: timing does */
+  moec_status *(*wait)(struct moec_model *m); /* for everything that was started */
+  /* Moments, from 0, in the order of what is started; after a wait the nanoseconds from each of |n| to the next. */
+  moec_status *(*mark)(struct moec_model *m, uint32_t i);
+  moec_status *(*marked)(struct moec_model *m, uint32_t n, uint64_t *ns);
+  /* What is started between these two does not run but is counted, as the device would see it. NULL: nothing is
+   * launched on this device. */
+  moec_status *(*count_begin)(struct moec_model *m);
+  moec_status *(*count_end)(struct moec_model *m, moec_rt_launches *out);
 } moec_rt_device;
 
 extern const moec_rt_device moec_rt_device_cpu;   /* device_cpu.c: on all threads */

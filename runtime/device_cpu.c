@@ -1,5 +1,6 @@
 /* The processor: kernels are functions of a shared object, each on all threads. */
 #include <string.h>
+#include <time.h>
 
 #include "runtime/model.h"
 
@@ -86,6 +87,18 @@ static moec_status *wait_for(moec_model *m) {
   return NULL;
 }
 
+static moec_status *mark(moec_model *m, uint32_t i) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  m->marks[i] = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+  return NULL;
+}
+
+static moec_status *marked(moec_model *m, uint32_t n, uint64_t *ns) {
+  for (uint32_t i = 0; i < n; i++) ns[i] = m->marks[i + 1] - m->marks[i];
+  return NULL;
+}
+
 const moec_rt_device moec_rt_device_cpu = {.name = "cpu",
                                            .in_host = true,
                                            .open = open_cpu,
@@ -100,4 +113,6 @@ const moec_rt_device moec_rt_device_cpu = {.name = "cpu",
                                            .kernel = run_kernel,
                                            .library = run_library,
                                            .end = end,
-                                           .wait = wait_for};
+                                           .wait = wait_for,
+                                           .mark = mark,
+                                           .marked = marked};

@@ -64,6 +64,16 @@ static moec_status *end(moec_model *m, moec_schedule schedule) {
   return NULL;
 }
 
+static moec_status *mark(moec_model *m, uint32_t i) {
+  (void)i;
+  return unreadable(m, NULL, NULL, 0);
+}
+
+static moec_status *marked(moec_model *m, uint32_t n, uint64_t *ns) {
+  (void)n, (void)ns;
+  return unreadable(m, NULL, NULL, 0);
+}
+
 const moec_rt_device moec_rt_device_sizes = {.name = "none",
                                              .open = nothing,
                                              .close = close_sizes,
@@ -77,4 +87,6 @@ const moec_rt_device moec_rt_device_sizes = {.name = "none",
                                              .kernel = run_kernel,
                                              .library = run_library,
                                              .end = end,
-                                             .wait = nothing};
+                                             .wait = nothing,
+                                             .mark = mark,
+                                             .marked = marked};

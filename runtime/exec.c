@@ -1,8 +1,6 @@
 /* Running a schedule: steps in order, on the device. */
 #include "runtime/model.h"
 
-#include <time.h>
-
 void moec_rt_tensor_view(const moec_model *m, const moec_rt_binding *b, uint32_t tensor,
                          moec_tensor *out) {
   const moec_plan_tensor *t = &m->plan.tensors[tensor];
@@ -67,24 +65,44 @@ moec_status *moec_rt_run_step(moec_model *m, uint32_t i, const moec_rt_binding *
   return s;
 }
 
-static uint64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+static moec_status *add_times(moec_model *m, moec_schedule schedule) {
+  uint32_t first = m->plan.schedule_begin[schedule], n = m->plan.schedule_begin[schedule + 1] - first;
+  MOEC_TRY(m->device->marked(m, n, m->between));
+  for (uint32_t i = 0; i < n; i++) m->ns[first + i] += m->between[i];
+  return NULL;
+}
+
+static moec_status *poison_arena(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
+  if (!m->poison || schedule < MOEC_AT_STEP || !b->of[schedule].bytes) return NULL;
+  return m->device->fill(m, m->step.data, 0xff, b->of[schedule].bytes);
 }
 
 moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
   const moec_rt_plan *p = &m->plan;
-  if (m->poison && schedule >= MOEC_AT_STEP && b->of[schedule].bytes) {
-    MOEC_TRY(m->device->fill(m, m->step.data, 0xff, b->of[schedule].bytes));
-  }
-  MOEC_TRY(m->device->begin(m, schedule, b));
+  uint32_t first = p->schedule_begin[schedule];
   bool timed = m->timed && schedule >= MOEC_AT_STEP;
-  for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
-    uint64_t start = timed ? now() : 0;
+  MOEC_TRY(poison_arena(m, schedule, b));
+  MOEC_TRY(m->device->begin(m, schedule, b));
+  if (timed) MOEC_TRY(m->device->mark(m, 0));
+  for (uint32_t i = first; i < p->schedule_begin[schedule + 1]; i++) {
     MOEC_TRY(moec_rt_run_step(m, i, b));
-    if (timed) MOEC_TRY(m->device->wait(m));
-    if (timed) m->ns[p->steps[i].op] += now() - start;
+    if (timed) MOEC_TRY(m->device->mark(m, i - first + 1));
   }
-  return m->device->end(m, schedule);
+  MOEC_TRY(m->device->end(m, schedule));
+  return timed ? add_times(m, schedule) : NULL;
+}
+
+moec_status *moec_rt_census(moec_model *m, moec_schedule program, moec_rt_launches *out) {
+  const moec_rt_plan *p = &m->plan;
+  if (!m->device->count_begin || !m->bound || !m->bound->of[program].ran)
+    return moec_error(MOEC_INTERNAL, "expected a device that launches, and a run for these sizes");
+  MOEC_TRY(m->device->begin(m, program, m->bound));
+  for (uint32_t i = p->schedule_begin[program]; i < p->schedule_begin[program + 1]; i++) {
+    MOEC_TRY(m->device->count_begin(m));
+    moec_status *s = moec_rt_run_step(m, i, m->bound);
+    moec_status *ended = m->device->count_end(m, &out[i]);
+    if (s) moec_status_free(ended);
+    if (s || ended) return s ? s : ended;
+  }
+  return m->device->end(m, program);
 }

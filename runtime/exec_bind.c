@@ -104,8 +104,7 @@ static moec_status *check_constraints(const moec_model *m, const moec_rt_binding
   return NULL;
 }
 
-static uint64_t operand_bytes(const moec_model *m, const moec_rt_binding *b,
-                              const moec_plan_step *s) {
+uint64_t moec_rt_operand_bytes(const moec_model *m, const moec_rt_binding *b, const moec_plan_step *s) {
   uint64_t total = 0;
   for (uint32_t k = 0; k < s->n_in + s->n_out; k++) {
     moec_tensor t;
@@ -128,7 +127,7 @@ static void count(const moec_model *m, const moec_rt_binding *b, moec_schedule s
   for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
     const moec_plan_step *s = &p->steps[i];
     uint64_t flops = b->values[s->flops] > 0 ? (uint64_t)b->values[s->flops] : 0;
-    uint64_t bytes = operand_bytes(m, b, s);
+    uint64_t bytes = moec_rt_operand_bytes(m, b, s);
     b->alone[i] = is_little(flops, bytes);
     out->classes[s->op].steps++;
     out->classes[s->op].bytes += bytes;

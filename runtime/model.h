@@ -81,7 +81,10 @@ struct moec_model {
   int64_t *values;        /* [n_exprs]: likewise */
   uint64_t tick, forwards, binds, placements, allocations_after_first;
   moec_schedule ran; /* the program whose outputs are valid; MOEC_SCHEDULE_COUNT: none */
-  uint64_t ns[MOEC_STEP_COUNT];
+  moec_rt_traffic traffic;
+  uint64_t *ns;    /* [n_steps]: spent in each while timed */
+  uint64_t *marks; /* [n_steps + 1]: moments of a timed run; a device that has its own clock keeps them itself */
+  uint64_t *between; /* [n_steps]: from one to the next */
   moec_rt_train train;
   moec_tensor *forced;   /* [n_steps]: indices that a moe.select takes; dtype NONE: it chooses */
   bool poison;           /* MOEC_POISON: what is not computed is NaN */
@@ -135,6 +138,9 @@ moec_status *moec_rt_bind(moec_model *m, const int64_t *symbols) MOEC_MUST_USE;
 /* Memory and addresses for |program| in the bound sizes. */
 moec_status *moec_rt_prepare(moec_model *m, moec_schedule program) MOEC_MUST_USE;
 
+/* What the operands of |s| hold, read or written. */
+uint64_t moec_rt_operand_bytes(const moec_model *m, const moec_rt_binding *b, const moec_plan_step *s);
+
 /* ---- exec_place.c ---- */
 /* Whether |b| is placed in the arena of programs when |program| runs. */
 static inline bool moec_rt_placed(const moec_plan_buffer *b, moec_schedule program) {
@@ -152,6 +158,9 @@ moec_status *moec_rt_run_forced(moec_model *m, const moec_rt_call *c, const moec
 /* ---- exec.c ---- */
 moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule,
                                   const moec_rt_binding *b) MOEC_MUST_USE;
+/* What each step of |program| gives the device in the bound sizes, counted without running it; |out| by step of the
+ * plan. Error where the device launches nothing. */
+moec_status *moec_rt_census(moec_model *m, moec_schedule program, moec_rt_launches *out) MOEC_MUST_USE;
 /* Step |i| of the plan alone, between begin() and end() of the device. */
 moec_status *moec_rt_run_step(moec_model *m, uint32_t i, const moec_rt_binding *b) MOEC_MUST_USE;
 /* The operands of library step |s|; data from m->buffers, or NULL when |addresses| is false. */

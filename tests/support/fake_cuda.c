@@ -39,6 +39,15 @@ int cuModuleGetFunction(void **out, void *m, const char *name);
 int cuFuncSetAttribute(void *f, int attribute, int value);
 int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void *s, void **parameters, void **extra);
+int cuEventCreate(void **out, unsigned flags);
+int cuEventDestroy_v2(void *event);
+int cuEventRecord(void *event, void *s);
+int cuEventElapsedTime(float *ms, void *from, void *to);
+int cuStreamBeginCapture_v2(void *s, int mode);
+int cuStreamEndCapture(void *s, void **out);
+int cuGraphGetNodes(void *graph, void **nodes, size_t *n);
+int cuGraphNodeGetType(void *node, int *out);
+int cuGraphDestroy(void *graph);
 int cuGetErrorName(int error, const char **out);
 int cuGetErrorString(int error, const char **out);
 
@@ -63,7 +72,7 @@ int cuDevicePrimaryCtxRelease_v2(int device) { return fake.live--, device ? INVA
 int cuCtxSetCurrent(void *c) { return current = c, c == &context ? OK : INVALID_CONTEXT; }
 int cuStreamCreate(void **out, unsigned flags) { return *out = &stream, fake.live++, flags > 1 ? INVALID_VALUE : OK; }
 int cuStreamDestroy_v2(void *s) { return fake.live--, s == &stream ? OK : INVALID_VALUE; }
-int cuStreamSynchronize(void *s) { return fake.waits++, s == &stream ? OK : INVALID_VALUE; }
+int cuStreamSynchronize(void *s) { return fake.waits++, s == &stream && !fake.recording ? OK : INVALID_VALUE; }
 
 int cuMemAlloc_v2(unsigned long long *out, size_t bytes) {
   if (current != &context) return INVALID_CONTEXT;
@@ -77,6 +86,7 @@ int cuMemAlloc_v2(unsigned long long *out, size_t bytes) {
 int cuMemFree_v2(unsigned long long at) { return free((void *)(uintptr_t)at), fake.live--, OK; }
 
 static int move(void *to, const void *from, size_t bytes, const void *s) {
+  if (fake.recording) return INVALID_VALUE; /* no step reads or writes the host's memory */
   return memmove(to, from, bytes), current == &context && s == &stream ? OK : INVALID_CONTEXT;
 }
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, void *s) {
@@ -86,9 +96,11 @@ int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, void *
   return fake.reads++, move(to, (void *)(uintptr_t)from, bytes, s);
 }
 int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes, void *s) {
+  if (fake.recording) return fake.graph[1]++, OK;
   return fake.copies++, move((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes, s);
 }
 int cuMemsetD8Async(unsigned long long to, unsigned char byte, size_t bytes, void *s) {
+  if (fake.recording) return fake.graph[2]++, OK;
   memset((void *)(uintptr_t)to, byte, bytes);
   return fake.fills++, current == &context && s == &stream ? OK : INVALID_CONTEXT;
 }
@@ -111,12 +123,53 @@ int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, uns
                    void *s, void **parameters, void **extra) {
   fake_launch l = {.blocks = x, .threads = bx, .shared = shared};
   if (!x || y != 1 || z != 1 || !bx || bx > 1024 || by != 1 || bz != 1 || s != &stream || extra) return INVALID_VALUE;
+  if (fake.recording) return fake.graph[0]++, OK;
   memcpy(l.name, ((function *)f)->name, sizeof l.name);
   if (fake.n_launches < FAKE_LAUNCHES) fake.launches[fake.n_launches] = l;
   fake.n_launches++;
   if (fake.kernel) fake.kernel(l.name, &l, parameters);
   return OK;
 }
+
+/* ---- events and graphs -------------------------------------------------------------------- */
+
+/* The clock goes on by a millisecond with each launch. */
+int cuEventCreate(void **out, unsigned flags) {
+  uint64_t *event = flags ? NULL : calloc(1, sizeof *event);
+  if (!event) return INVALID_VALUE;
+  fake.live++;
+  return *out = event, OK;
+}
+int cuEventDestroy_v2(void *event) { return free(event), fake.live--, OK; }
+int cuEventRecord(void *event, void *s) {
+  return *(uint64_t *)event = 1 + fake.n_launches, s == &stream && !fake.recording ? OK : INVALID_VALUE;
+}
+int cuEventElapsedTime(float *ms, void *from, void *to) {
+  uint64_t a = *(uint64_t *)from, b = *(uint64_t *)to;
+  return *ms = (float)(b - a), a && b >= a ? OK : INVALID_VALUE;
+}
+
+int cuStreamBeginCapture_v2(void *s, int mode) {
+  if (s != &stream || fake.recording || mode != 1) return INVALID_VALUE;
+  memset(fake.graph, 0, sizeof fake.graph);
+  return fake.recording = true, OK;
+}
+int cuStreamEndCapture(void *s, void **out) {
+  if (s != &stream || !fake.recording) return INVALID_VALUE;
+  return fake.recording = false, fake.live++, *out = fake.graph, OK;
+}
+int cuGraphGetNodes(void *graph, void **nodes, size_t *n) {
+  size_t all = 0;
+  for (size_t kind = 0; kind < 3; kind++) {
+    for (uint64_t i = 0; i < fake.graph[kind]; i++, all++)
+      if (nodes && all < *n) nodes[all] = &fake.graph[kind];
+  }
+  return *n = all, graph == fake.graph ? OK : INVALID_VALUE;
+}
+int cuGraphNodeGetType(void *node, int *out) {
+  return *out = (int)((uint64_t *)node - fake.graph), OK;
+}
+int cuGraphDestroy(void *graph) { return fake.live--, graph == fake.graph ? OK : INVALID_VALUE; }
 
 int cuGetErrorName(int error, const char **out) {
   return *out = error == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR", OK;

@@ -4,6 +4,7 @@
 #ifndef MOEC_TESTS_FAKE_CUDA_H
 #define MOEC_TESTS_FAKE_CUDA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { FAKE_LAUNCHES = 256, FAKE_NAME = 64 };
@@ -18,6 +19,8 @@ typedef struct fake_cuda {
   unsigned fail_allocs; /* the next ones */
   int64_t live;         /* blocks of memory, contexts, streams, modules, handles: 0 when all are given back */
   uint64_t allocs, writes, reads, fills, copies, waits, n_launches, gemms, gemm_batch;
+  bool recording; /* what is started is counted in graph[] and does not run */
+  uint64_t graph[3]; /* kernels, copies, fills; n_launches and the like stay as they are */
   fake_launch launches[FAKE_LAUNCHES]; /* the first ones */
   void (*kernel)(const char *name, const fake_launch *l, void **parameters); /* NULL: nothing runs */
 } fake_cuda;
