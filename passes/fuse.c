@@ -4,8 +4,9 @@
  *
  * Library nodes (dot, conv, topk, cumsum, scatter, random, control, moe.*) stay, with operands and results in memory.
  * Everything between them goes into kernels: functions called by `fused`, whose body is generated code. Composites are
- * inlined first, but for attention and its gradient, which are kernels of their own together with their mask. Stages:
+ * inlined first, but for the loss of a linear layer, and attention and its gradient, which are kernels of their own together with their mask. Stages:
  *
+ *     fuse_weight    weights of expert rows go into the kernels beside them (cuda)
  *     fuse_matrix    dots read strided matrices
  *     fuse_split     sums over many rows go in two stages; the first has the rows of what is computed next to it
  *     fuse_epilogue  adds that a library call does on its way out stay adds
@@ -35,12 +36,14 @@ static bool has_kernel(const moec_graph *g, moec_node attention) {
 static bool keeps(void *user, const moec_graph *g, moec_node n) {
   (void)user;
   moec_op op = moec_op_of(g, n);
-  return moec_fuse_is_attention(op) ? has_kernel(g, n) : moec_op_cls(op) == MOEC_CLASS_MOE;
+  if (moec_fuse_is_attention(op)) return has_kernel(g, n);
+  return moec_op_cls(op) == MOEC_CLASS_MOE || op == MOEC_OP_LINEAR_CROSS_ENTROPY;
 }
 
-static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_fuse_shared *shared) {
+static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_target target, moec_fuse_shared *shared) {
   moec_arena *a = m->arena;
-  moec_fuse_plan p = {.m = m, .g = g, .symbols = MOEC_NEW_ARRAY(m->arena, int64_t, moec_dim_symbol_count(m) + 1)};
+  moec_fuse_plan p = {.m = m, .g = g, .machine = moec_fuse_machine_of(target)};
+  p.symbols = MOEC_NEW_ARRAY(m->arena, int64_t, moec_dim_symbol_count(m) + 1);
   for (uint32_t i = 0; i < moec_dim_symbol_count(m); i++) p.symbols[i] = NOMINAL_SIZE;
   MOEC_TRY(moec_fuse_matrices(g));
   MOEC_TRY(moec_fuse_split(&p));
@@ -75,12 +78,15 @@ static void name_kernels(moec_module *m) {
 
 moec_status *moec_pass_fuse(moec_module *m, moec_pass_ctx *cx) {
   MOEC_TRY(moec_inline_composites(m, keeps, NULL));
+  for (size_t f = 1; f < m->n_fns && cx->options->target == MOEC_TARGET_CUDA; f++)
+    MOEC_TRY(moec_fuse_weights(m->fns[f]));
   for (size_t f = 1; f < m->n_fns; f++) MOEC_TRY(moec_narrow_before_reshapes(m->fns[f]));
   MOEC_TRY(moec_pass_simplify(m, cx));
   moec_fuse_shared shared = {0};
   size_t n_fns = m->n_fns; /* kernels are added behind */
   for (size_t f = 1; f < n_fns; f++)
-    MOEC_TRY(moec_context(fuse_function(m, m->fns[f], &shared), "@\"%s\"", moec_sym_str(m, m->fns[f]->name)));
+    MOEC_TRY(moec_context(fuse_function(m, m->fns[f], cx->options->target, &shared), "@\"%s\"",
+                          moec_sym_str(m, m->fns[f]->name)));
   moec_compact_all(m);
   name_kernels(m);
   return moec_fuse_check(m);

@@ -2,7 +2,7 @@
 #ifndef MOEC_PASSES_FUSE_H
 #define MOEC_PASSES_FUSE_H
 
-#include "ir/ir.h"
+#include "passes/pass.h"
 
 /* ---- how a kernel reads a value (passes/fuse_access.c) -------------------------------------- */
 
@@ -64,8 +64,12 @@ typedef struct moec_kernel {
   bool attention;
 } moec_kernel;
 
+typedef struct moec_fuse_machine moec_fuse_machine; /* what arithmetic costs there (passes/fuse_cost.c) */
+const moec_fuse_machine *moec_fuse_machine_of(moec_target t);
+
 typedef struct moec_fuse_plan {
   moec_module *m;
+  const moec_fuse_machine *machine;
   moec_graph *g;          /* compacted: array order is topological */
   moec_place *place;      /* by value */
   uint8_t *must;          /* by value: has to lie in memory */
@@ -98,6 +102,7 @@ moec_dim moec_fuse_rows(const moec_fuse_plan *p, uint32_t kernel);
 int moec_fuse_prefix(const moec_fuse_plan *p, moec_value v, moec_dim rows);
 
 moec_status *moec_fuse_decide(moec_fuse_plan *p) MOEC_MUST_USE; /* passes/fuse_plan.c */
+moec_status *moec_fuse_weights(moec_graph *g) MOEC_MUST_USE;      /* passes/fuse_weight.c; before there is a plan */
 moec_status *moec_fuse_matrices(moec_graph *g) MOEC_MUST_USE;     /* passes/fuse_matrix.c; before there is a plan */
 void moec_fuse_epilogues(moec_fuse_plan *p);                    /* passes/fuse_epilogue.c */
 moec_status *moec_fuse_reorder(moec_graph *g) MOEC_MUST_USE;     /* the same file; before there is a plan */

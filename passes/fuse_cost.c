@@ -1,7 +1,14 @@
 /* Estimates in bytes: is a value that several kernels read stored, or computed again in each?
  *
- * Stored, it is written once and read by each; computed again, what it is made from is read by each. Computing again
- * must also be cheap: movement, casts, a few arithmetic ops; no transcendental functions, no reductions. */
+ * Stored, it is written once and read by each; computed again, what it is made from is read by each. A reduction on the
+ * way is a leaf: it is stored, one element for many, so that a norm is computed again from its row and one number of
+ * the row, and a broadcast is not stored. Computing again must also be cheap, which depends on the target:
+ *
+ *   cpu     movement, casts, a few arithmetic ops; no transcendental functions
+ *   cuda    a byte of memory costs as much as several ops, so what is saved in bytes may be spent in ops; a
+ *           transcendental function counts as a dozen */
+#include <math.h>
+
 #include "passes/fuse.h"
 
 double moec_fuse_numel(const moec_fuse_plan *p, moec_value v) {
@@ -29,51 +36,68 @@ bool moec_fuse_is_heavy(moec_op op) {
   }
 }
 
+/* Ops that computing an element again may take: |ops|, and |ops_a_byte| for each byte that it saves. */
+struct moec_fuse_machine {
+  double ops, ops_a_byte, heavy; /* heavy: what a transcendental function counts as */
+  uint32_t big; /* leaves about as large as the value that may be read for it */
+};
+
+static const moec_fuse_machine machines[] = {
+    [MOEC_TARGET_CPU] = {.ops = 3, .ops_a_byte = 0, .heavy = HUGE_VAL, .big = 1},
+    [MOEC_TARGET_CUDA] = {.ops = 3, .ops_a_byte = 4, .heavy = 12, .big = 2},
+};
+
+const moec_fuse_machine *moec_fuse_machine_of(moec_target t) { return &machines[t]; }
+
 typedef struct tally {
-  uint32_t ops;     /* arithmetic */
+  double ops;       /* arithmetic, an element of the value asked about */
   uint32_t visits;  /* a bound on the walk */
   uint32_t big;     /* leaves about as large as the value */
   double bytes;     /* of leaves */
   double numel;     /* of the value asked about */
   moec_value asked;
-  bool heavy;
+  bool never;
 } tally;
 
-enum { MAX_VISITS = 48, CHEAP_OPS = 3, SIZE_ONLY_OPS = 24 };
+enum { MAX_VISITS = 48, SIZE_ONLY_OPS = 24, FEW = 4 };
 
 /* Adds what computing |v| costs; |needed|: elements of it that are needed. */
 static void count(const moec_fuse_plan *p, moec_value v, double needed, tally *t) {
   const moec_graph *g = p->g;
   moec_node n = moec_def(g, v);
-  if (t->heavy || ++t->visits > MAX_VISITS) {
-    t->heavy = true;
+  if (t->never || ++t->visits > MAX_VISITS) {
+    t->never = true;
     return;
   }
   moec_op op = moec_op_of(g, n);
   double numel = moec_fuse_numel(p, v);
   if (needed > numel) needed = numel;
-  bool stored = p->must[v.i] || (p->likely_stored[v.i] && v.i != t->asked.i);
+  bool reduce = moec_op_cls(op) == MOEC_CLASS_REDUCE;
+  bool stored = p->must[v.i] || ((p->likely_stored[v.i] || (reduce && numel * FEW <= t->numel)) && v.i != t->asked.i);
   bool leaf = !n.i || !moec_fuse_is_fusable(g, n) || stored || p->epilogue[n.i];
   if (leaf) {
     t->bytes += needed * (double)moec_dtype_get(moec_ty(g, v).dtype)->bytes;
     t->big += needed * 2 >= t->numel;
     return;
   }
-  if (moec_fuse_is_heavy(op) || moec_op_cls(op) == MOEC_CLASS_REDUCE || moec_fuse_is_attention(op)) {
-    t->heavy = true;
+  if (reduce || moec_fuse_is_attention(op)) {
+    t->never = true;
     return;
   }
-  t->ops += moec_op_is_elementwise(op) && op != MOEC_OP_CAST;
+  if (moec_op_is_elementwise(op) && op != MOEC_OP_CAST)
+    t->ops += (moec_fuse_is_heavy(op) ? p->machine->heavy : 1) * needed / t->numel;
   for (uint32_t i = 0; i < moec_node_get(g, n)->n_in; i++) count(p, moec_in(g, n, i), needed, t);
 }
 
 bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers) {
+  const moec_fuse_machine *m = p->machine;
   tally t = {.numel = moec_fuse_numel(p, v), .asked = v};
   count(p, v, t.numel, &t);
-  if (t.heavy || t.big > 1) return false;
+  if (t.never || t.big > m->big) return false;
   double stored = moec_fuse_bytes(p, v);
-  uint32_t limit = t.bytes * 8 <= stored ? SIZE_ONLY_OPS : CHEAP_OPS;
-  return t.ops <= limit && readers * t.bytes <= t.bytes + (1 + readers) * stored;
+  double saved = t.bytes + (1 + readers) * stored - readers * t.bytes;
+  double limit = t.bytes * 8 <= stored ? SIZE_ONLY_OPS : m->ops;
+  return saved >= 0 && t.ops <= limit + m->ops_a_byte * saved / (t.numel * (readers - 1));
 }
 
 /* Several nodes read it and it is not worth computing again: other values may count on reading it from memory. In

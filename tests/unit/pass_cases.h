@@ -1,7 +1,7 @@
 /* tests/passes/<pass>/<behaviour>.ir, one case a file:
  *
  *     ; what it shows
- *     ; run: simplify
+ *     ; run: simplify               or "fuse on cuda": for that target
  *     module "..." { ... }          the input
  *     fn @"main"(...) ...
  *     ; expect:
@@ -19,6 +19,7 @@ typedef struct pass_case {
   char *text; /* of the whole file */
   char *head; /* the two comment lines */
   char *pass, *input, *expect;
+  bool cuda;
 } pass_case;
 
 /* Cuts the file into its parts. */
@@ -34,6 +35,9 @@ static inline void pass_case_read(pass_case *c, const char *file) {
   if (!run || !expect) ck_abort_msg("%s: expected '; run: PASS' in line 2 and a line '; expect:'", file);
   c->head = strndup(c->text, (size_t)(strchr(run + 1, '\n') + 1 - c->text));
   c->pass = strndup(run + 8, strcspn(run + 8, "\n"));
+  char *target = strstr(c->pass, " on cuda");
+  c->cuda = target != NULL;
+  if (target) *target = 0;
   c->input = strchr(run + 1, '\n') + 1;
   expect[1] = 0; /* ends the input behind its last newline */
   c->expect = expect + strlen("\n; expect:\n");
@@ -53,7 +57,8 @@ static inline moec_module *pass_case_parse(const pass_case *c) {
 }
 
 static inline void pass_case_run(const pass_case *c, moec_module *m) {
-  moec_compile_options options = {.target = MOEC_TARGET_CPU, .precision = MOEC_PRECISION_F32};
+  moec_compile_options options = {.target = c->cuda ? MOEC_TARGET_CUDA : MOEC_TARGET_CPU,
+                                  .precision = MOEC_PRECISION_F32};
   moec_pass_ctx cx = {.options = &options};
   UNIT_OK(moec_context(moec_run_pass(m, c->pass, &cx), "%s", c->file));
 }
