@@ -127,6 +127,27 @@ INFER(cross_entropy) {
   return NULL;
 }
 
+INFER(linear_cross_entropy) {
+  UNUSED_INFER_ARGS;
+  const moec_attrs_LINEAR_CROSS_ENTROPY *a = attrs;
+  bool t = a->transposed;
+  MOEC_TRY(check_float(m, in[0]));
+  MOEC_TRY(moec_check_rank(m, in[0], 2, "x[T,H]"));
+  MOEC_TRY(moec_check_rank(m, in[1], 2, "w"));
+  moec_type_info x = moec_type_get(m, in[0]), w = moec_type_get(m, in[1]);
+  if (w.dtype != x.dtype) return BAD("w: expected dtype of x, got %s", moec_type_text(m, in[1]));
+  MOEC_TRY(moec_check_dims(m, x.dims[1], w.dims[t ? 1 : 0], "H of x and w"));
+  MOEC_TRY(expect(m, in[2], MOEC_I64, 1, x.dims, "labels[T]"));
+  MOEC_TRY(expect(m, in[3], MOEC_F32, 1, x.dims, "scale[T]"));
+  int64_t chunk;
+  if (!moec_dim_known(a->chunk) || (moec_dim_is_const(m, a->chunk, &chunk) && chunk < 0))
+    return BAD("chunk: expected a number of tokens");
+  out[0] = moec_type_make(m, MOEC_F32, 1, x.dims);
+  out[1] = in[0];
+  out[2] = in[1];
+  return NULL;
+}
+
 /* ---- the expert region -------------------------------------------------------------------- */
 
 INFER(moe_select) {

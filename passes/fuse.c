@@ -4,7 +4,8 @@
  *
  * Library nodes (dot, conv, topk, cumsum, scatter, random, control, moe.*) stay, with operands and results in memory.
  * Everything between them goes into kernels: functions called by `fused`, whose body is generated code. Composites are
- * inlined first, but for attention and its gradient, which are kernels of their own together with their mask. Stages:
+ * inlined first, but for the loss of a linear layer, and for attention and its gradient, which are kernels of their own
+ * together with their mask. Stages:
  *
  *     fuse_weight    weights of expert rows go into the kernels beside them (cuda)
  *     fuse_matrix    dots read strided matrices
@@ -36,7 +37,8 @@ static bool has_kernel(const moec_graph *g, moec_node attention) {
 static bool keeps(void *user, const moec_graph *g, moec_node n) {
   (void)user;
   moec_op op = moec_op_of(g, n);
-  return moec_fuse_is_attention(op) ? has_kernel(g, n) : moec_op_cls(op) == MOEC_CLASS_MOE;
+  if (moec_fuse_is_attention(op)) return has_kernel(g, n);
+  return moec_op_cls(op) == MOEC_CLASS_MOE || op == MOEC_OP_LINEAR_CROSS_ENTROPY;
 }
 
 static moec_status *fuse_function(moec_module *m, moec_graph *g, moec_target target, moec_fuse_shared *shared) {

@@ -13,7 +13,8 @@ bool moec_fuse_is_library(moec_op op) {
   switch (moec_op_cls(op)) {
     case MOEC_CLASS_DOT: case MOEC_CLASS_SORT: case MOEC_CLASS_SCAN: case MOEC_CLASS_EFFECT: case MOEC_CLASS_CONTROL:
     case MOEC_CLASS_MOE: return true;
-    default: return op == MOEC_OP_SCATTER_ELEMENTS || op == MOEC_OP_SCATTER_ND;
+    default:
+      return op == MOEC_OP_SCATTER_ELEMENTS || op == MOEC_OP_SCATTER_ND || op == MOEC_OP_LINEAR_CROSS_ENTROPY;
   }
 }
 
