@@ -24,6 +24,7 @@ typedef struct moec_grad {
   moec_value *adjoint; /* by forward value */
   moec_uses uses;      /* of the forward graph */
   struct moec_grad_calls *calls; /* NULL: calls are refused */
+  bool narrow;         /* there are parameters in bf16 */
 } moec_grad;
 
 /* Adds the adjoints of node |n|'s operands, from dy[i], those of its outputs (at least one is not {0}). */

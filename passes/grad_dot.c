@@ -27,6 +27,13 @@ static uint32_t rank_among(moec_ints list, int64_t axis) {
   return n;
 }
 
+/* Whether |v| is an f32 parameter of a bf16 model. Its product is a router's, and in f32 for the sake of the routes:
+ * its gradients are products like all others. */
+static bool is_router(const moec_grad *c, V v) {
+  moec_op op = moec_def_op(c->g, v);
+  return c->narrow && moec_ty(c->g, v).dtype == MOEC_F32 && (!moec_def(c->g, v).i || op == MOEC_OP_PARAM);
+}
+
 /* The gradient of operand |a|, dy being [batch, free axes of both] with those of b from |b_at|: dy times b over b's
  * free axes gives [batch, a's free axes, b's contracted axes ascending], which is a's shape up to order. */
 static V operand_gradient(moec_grad *c, const side *a, const side *b, V other, V dy, uint32_t b_at) {
@@ -48,8 +55,16 @@ void moec_grad_dot(moec_grad *c, moec_node n, const V *dy) {
   V x = moec_in(c->g, n, 0), y = moec_in(c->g, n, 1);
   side sx = read_side(c, x, a->lhs_batch, a->lhs_contract), sy = read_side(c, y, a->rhs_batch, a->rhs_contract);
   uint32_t x_at = a->lhs_batch.n, y_at = x_at + sx.n_free;
-  if (moec_grad_wants(c, x)) moec_grad_add(c, x, operand_gradient(c, &sx, &sy, y, dy[0], y_at));
-  if (moec_grad_wants(c, y)) moec_grad_add(c, y, operand_gradient(c, &sy, &sx, x, dy[0], x_at));
+  moec_dtype t = moec_ty(c->g, x).dtype, in = is_router(c, x) || is_router(c, y) ? MOEC_BF16 : t;
+  V d = moec_b_cast(&c->b, dy[0], in), dx, dw;
+  if (moec_grad_wants(c, x)) {
+    dx = operand_gradient(c, &sx, &sy, moec_b_cast(&c->b, y, in), d, y_at);
+    moec_grad_add(c, x, moec_b_cast(&c->b, dx, t));
+  }
+  if (moec_grad_wants(c, y)) {
+    dw = operand_gradient(c, &sy, &sx, moec_b_cast(&c->b, x, in), d, x_at);
+    moec_grad_add(c, y, moec_b_cast(&c->b, dw, t));
+  }
 }
 
 /* ---- convolution -------------------------------------------------------------------------- */

@@ -100,6 +100,7 @@ moec_status *moec_grad_begin(moec_grad *c, moec_graph *g, moec_grad_wanted wante
   c->active = mark_active(g, wanted, user);
   c->adjoint = MOEC_NEW_ARRAY(g->m->arena, moec_value, g->n_values);
   c->uses = moec_uses_now(g);
+  for (size_t i = 1; i < g->m->n_params; i++) c->narrow = c->narrow || g->m->params[i].compute == MOEC_BF16;
   return NULL;
 }
 

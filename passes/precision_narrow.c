@@ -7,9 +7,9 @@
  *   f32               all other arithmetic: norms, softmax, rope, gates, routers, losses
  *
  * A product whose result picks experts (or any top-k) stays f32, parameter included: what a router is unsure of should
- * not depend on rounding. Where a value of one kind meets an op of the other there is a cast; fusion puts it into a
- * kernel, so that memory holds the narrow value. Accumulation is in f32 everywhere. The parameters that only narrow ops
- * read are bf16; norms' weights and the like stay f32. */
+ * not depend on rounding. Its gradients are products of bf16 again (passes/grad_dot.c). Where a value of one kind meets
+ * an op of the other there is a cast; fusion puts it into a kernel, so that memory holds the narrow value. Accumulation
+ * is in f32 everywhere. The parameters that only narrow ops read are bf16; norms' weights and the like stay f32. */
 #include "passes/precision.h"
 
 typedef struct narrowing {

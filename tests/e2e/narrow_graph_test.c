@@ -127,7 +127,7 @@ START_TEST(gradients_are_near) {
   }
   printf("%s %s: loss off by %.3g, gradients by at most %.3g\n", s->family, s->file, loss, worst);
   if (!(loss < 5e-3)) ck_abort_msg("%s: loss off by %g", s->family, loss);
-  if (!(worst < 5e-2)) ck_abort_msg("%s: a gradient off by %g", s->family, worst);
+  if (!(worst < 6e-2)) ck_abort_msg("%s: a gradient off by %g", s->family, worst);
   for (size_t i = 0; i < g->n_outputs; i++) moec_tensor_fini(&out[i]);
   free(out);
   moec_module_destroy(m);
