@@ -137,9 +137,10 @@ uint32_t moec_symbol_count(const moec_model *m);
 /* Name (valid until moec_close()) and value, -1 where none is bound; each may be NULL. */
 moec_status *moec_symbol(const moec_model *m, uint32_t i, const char **name, int64_t *value);
 
-/* Binds sizes: checks them, places all buffers and runs what depends on sizes only. The first
- * time for a set of sizes this allocates; bound again later it does not. moec_forward() does
- * it by itself, from the shapes of its inputs; done before, it takes that time out of the first
+/* Binds sizes: checks them, places the buffers of forward and runs what depends on sizes only. The
+ * first time for a set of sizes this allocates; bound again later it does not. Room for the buffers
+ * of a program is made when it first runs: one that never runs needs none. moec_forward() does
+ * all this by itself, from the shapes of its inputs; done before, it takes that time out of the first
  * step. Outputs read earlier are no longer valid. After an error no sizes are bound.
  * Errors: MOEC_INVALID_ARGUMENT, naming the node that needs another size; MOEC_OUT_OF_MEMORY. */
 moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names,

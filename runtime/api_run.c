@@ -52,7 +52,10 @@ moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names
     }
     m->symbols[k] = values[i];
   }
-  return bind_for(m, MOEC_AT_STEP);
+  MOEC_TRY(moec_rt_bind(m, m->symbols));
+  moec_status *s = moec_rt_placement_make(m, m->bound, MOEC_AT_STEP); /* the program that runs makes room for itself */
+  if (s) m->bound = NULL;
+  return s;
 }
 
 static moec_status *bind_tensors(moec_model *m, moec_schedule program, const moec_tensor *inputs) {

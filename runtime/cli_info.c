@@ -94,7 +94,6 @@ static moec_status *print_memory(moec_model *m) {
   printf("flops a step           %" PRIu64 "\n", c.flops_per_step);
   print_bytes("load buffers", c.load_bytes);
   print_bytes("bind buffers", c.bind_bytes);
-  print_bytes("step buffers", c.step_bytes);
   for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
     if (moec_has_program(m, (moec_program)k)) print_bytes(peaks[k], c.program_bytes[k]);
   }

@@ -179,6 +179,7 @@ START_TEST(test_descriptions) {
   uint32_t i;
   int64_t value;
   moec_view v;
+  moec_counters c;
   ck_assert_uint_eq(moec_count(m, MOEC_INPUTS), 2);
   ck_assert_uint_eq(moec_count(m, MOEC_PARAMETERS), 1);
   UNIT_OK(moec_describe(m, MOEC_INPUTS, 1, &d));
@@ -200,6 +201,8 @@ START_TEST(test_descriptions) {
   UNIT_FAILS(moec_output(m, 0, &v), MOEC_INVALID_ARGUMENT, "expected a step");
   const char *names[] = {"batch", "seq"};
   UNIT_OK(moec_bind_sizes(m, 2, names, (int64_t[]){2, 8}));
+  moec_counters_get(m, &c);
+  UNIT_TRUE(c.step_bytes == 0 && c.program_bytes[MOEC_FORWARD] > 0); /* nothing has run yet */
   UNIT_OK(moec_shape(m, MOEC_INPUTS, 1, &v));
   ck_assert_int_eq(v.dims[0], 17);
   UNIT_OK(moec_symbol(m, 1, NULL, &value));
