@@ -53,6 +53,7 @@ static moec_status *build_kernels(moec_module *m, moec_plan_tables *t, const cha
       MOEC_TRY(emit(t, k, name, cuda, source, &r));
       set->kernels[id] = k;
       set->plan_index[id] = MOEC_TABLE_ADD(t, kernels, r);
+      if (cuda) moec_plan_add_attention(t, k, set->plan_index[id]);
     }
   }
   return NULL;

@@ -111,6 +111,7 @@ static moec_status *vectors(const builder *b, moec_koperand o, int64_t size, int
   loop_over(&p, &nest, d);
   moec_kcoord index[4] = {{batch, {0}}, {row, {0}}, {head, {0}}, {d, {0}}};
   moec_kx value = moec_keval_at(&ev, moec_in(b->fn, b->node, (uint32_t)o), index);
+  moec_kattention_view(b->att, &p, k, o, value, (moec_kx[3]){batch, row, head}, d);
   return end(b, &p, k, o, &nest, at, value);
 }
 
@@ -128,6 +129,8 @@ static moec_status *number(const builder *b, moec_koperand o) {
     index[1].e = param(&p, MOEC_KPARAM_QUERY, t->s);
   }
   moec_kx value = moec_keval_at(&ev, moec_in(b->fn, b->node, (uint32_t)o), index);
+  if (o == MOEC_KOPERAND_LSE)
+    moec_kattention_view(b->att, &p, k, o, value, (moec_kx[3]){index[0].e, index[1].e, index[2].e}, (moec_kx){0});
   return end(b, &p, k, o, &nest, moec_kx_i64(&p, 0), value);
 }
 
@@ -155,6 +158,7 @@ static moec_status *mask(const builder *b) {
   uint64_t vars = moec_kx_get(&p, value)->vars;
   t->mask_by_head = (vars & moec_kx_get(&p, head)->vars) != 0;
   t->mask_by_row = (vars & moec_kx_get(&p, query)->vars) != 0;
+  moec_kattention_mask(t, &p, k, value, query, j);
   loop_over(&p, &nest, j);
   return end(b, &p, k, MOEC_KOPERAND_MASK, &nest,
              moec_kx_sub(&p, j, param(&p, MOEC_KPARAM_FIRST_KEY, t->t)), value);

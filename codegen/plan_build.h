@@ -53,6 +53,9 @@ moec_plan_cost moec_plan_cost_of(const moec_plan_tables *t, moec_schedule progra
 moec_status *moec_report_add_training(moec_module *m, const moec_report_input *in, const moec_plan_tables *t,
                                       json_t *out) MOEC_MUST_USE;
 
+/* codegen/plan_attention.c: a record of |k|, number |kernel| of the plan, where a library may do the same. */
+void moec_plan_add_attention(moec_plan_tables *t, const moec_kernel *k, uint32_t kernel);
+
 /* codegen/plan_lifetimes.c: schedules sorted, accumulators aliased, first and last use of step buffers. */
 void moec_plan_lifetimes(moec_plan_tables *t);
 

@@ -18,7 +18,7 @@
 #define MOEC_NONE UINT32_MAX
 #define MOEC_PLAN_MAGIC "MOECPLAN"
 #define MOEC_FOOTER_MAGIC "MOECEXE\n"
-#define MOEC_PLAN_VERSION 3u
+#define MOEC_PLAN_VERSION 4u
 #define MOEC_PLAN_MAX_RANK 12
 
 typedef struct moec_footer {
@@ -63,7 +63,8 @@ typedef enum moec_schedule {
   SECTION(constraints, moec_plan_constraint)                                            \
   SECTION(moe_layers, moec_plan_moe)                                                    \
   SECTION(functions, moec_plan_function)                                                \
-  SECTION(calls, moec_plan_call)
+  SECTION(calls, moec_plan_call)                                                        \
+  SECTION(attentions, moec_plan_attention) /* at most one a kernel                      */
 
 typedef uint32_t moec_str_ref;  /* offset into strings */
 typedef uint32_t moec_expr_ref; /* index into exprs */
@@ -221,6 +222,39 @@ typedef struct moec_plan_function { moec_str_ref name; uint32_t n_calls, n_kerne
 typedef struct moec_plan_call {
   uint32_t function, block; /* decoder block number, MOEC_NONE outside */
 } moec_plan_call;
+
+/* What a kernel does, where it is `attention` or `attention_grad` of docs/ir.md and nothing else: a library that has
+ * the same may do it instead, on the same operands. Only kernels without softcap and sink are here, whose operands are
+ * views of arguments of one type, f16 or bf16 (lse: f32). Where all elements of the arguments |ones| are one, the mask
+ * hides and adds nothing but what |causal| says: it hides keys j > i + T - S. */
+typedef enum moec_attention_operand {
+  MOEC_ATTENTION_Q,   /* [B, S, H, D] */
+  MOEC_ATTENTION_K,   /* [B, T, G, D] */
+  MOEC_ATTENTION_V,   /* [B, T, G, E] */
+  MOEC_ATTENTION_Y,   /* [B, S, H, E] */
+  MOEC_ATTENTION_LSE, /* [B, S, H] */
+  MOEC_ATTENTION_DY,
+  MOEC_ATTENTION_DQ,
+  MOEC_ATTENTION_DK,
+  MOEC_ATTENTION_DV,
+  MOEC_ATTENTION_OPERANDS
+} moec_attention_operand;
+
+/* Element [b, row, head, c] is at offset + b * strides[0] + row * strides[1] + head * strides[2] + c, in elements. */
+typedef struct moec_plan_view {
+  uint32_t arg; /* position in the args of the kernel's steps; MOEC_NONE: no such operand, or not wanted */
+  moec_expr_ref offset, strides[3];
+} moec_plan_view;
+
+typedef struct moec_plan_attention {
+  uint32_t kernel;
+  uint32_t grad, causal;
+  uint32_t dtype; /* of all operands but lse */
+  moec_expr_ref b, s, t, h, g, d, e;
+  uint32_t ones, n_ones; /* pool offset, count: positions in the args of the kernel's steps */
+  float scale;
+  moec_plan_view operands[MOEC_ATTENTION_OPERANDS];
+} moec_plan_attention;
 
 typedef struct moec_plan_section { uint64_t offset; uint64_t count; } moec_plan_section;
 

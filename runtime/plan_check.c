@@ -232,6 +232,38 @@ static moec_status *check_calls(const moec_rt_record *r, uint32_t i) {
   return moec_rt_check_index(r, "function", r->p->calls[i].function, r->p->n_functions);
 }
 
+static moec_status *check_view(const moec_rt_record *r, const moec_plan_view *v) {
+  if (v->arg == MOEC_NONE) return NULL;
+  MOEC_TRY(moec_rt_check_index(r, "offset", v->offset, r->p->n_exprs));
+  for (int i = 0; i < 3; i++) MOEC_TRY(moec_rt_check_index(r, "stride", v->strides[i], r->p->n_exprs));
+  return NULL;
+}
+
+/* Positions in args: where the steps of its kernel are checked, plan_flow.c. */
+static moec_status *check_attentions(const moec_rt_record *r, uint32_t i) {
+  const moec_rt_plan *p = r->p;
+  const moec_plan_attention *a = &p->attentions[i];
+  const moec_expr_ref sizes[] = {a->b, a->s, a->t, a->h, a->g, a->d, a->e};
+  MOEC_TRY(moec_rt_check_index(r, "kernel", a->kernel, p->n_kernels));
+  MOEC_TRY(moec_rt_check_index(r, "grad", a->grad, 2));
+  MOEC_TRY(moec_rt_check_index(r, "causal", a->causal, 2));
+  if (a->dtype != MOEC_F16 && a->dtype != MOEC_BF16)
+    return moec_rt_bad(r, "dtype: expected f16 or bf16, got type %u", a->dtype);
+  for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+    MOEC_TRY(moec_rt_check_index(r, "size", sizes[k], p->n_exprs));
+  MOEC_TRY(moec_rt_check_range(r, "ones", a->ones, a->n_ones, p->n_pool));
+  for (int o = 0; o < MOEC_ATTENTION_OPERANDS; o++) {
+    bool wanted = a->grad || o <= MOEC_ATTENTION_Y;
+    if (wanted == (a->operands[o].arg == MOEC_NONE) && !(o == MOEC_ATTENTION_LSE && !a->grad))
+      return moec_rt_bad(r, "operand %d: expected %s", o, wanted ? "an argument" : "none");
+    MOEC_TRY(check_view(r, &a->operands[o]));
+  }
+  for (uint32_t k = 0; k < i; k++)
+    if (p->attentions[k].kernel == a->kernel)
+      return moec_rt_bad(r, "expected one of kernel %u, got another", a->kernel);
+  return NULL;
+}
+
 /* Records without a function here are checked where they are used: pool and ints by the records
  * that own a range of them, params in plan_params.c, steps in plan_flow.c. */
 typedef moec_status *(*check_fn)(const moec_rt_record *r, uint32_t i);
@@ -257,6 +289,7 @@ static const table tables[] = {
     TABLE("MoE layer", moe_layers),
     TABLE("function", functions),
     TABLE("call", calls),
+    TABLE("attention", attentions),
 };
 
 moec_status *moec_rt_check_records(const moec_rt_plan *p) {

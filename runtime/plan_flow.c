@@ -40,6 +40,31 @@ static moec_status *check_count(const moec_rt_record *r, const char *what, uint3
                      moec_rt_op_get(r->p->steps[r->i].op)->text, min, max, what, n);
 }
 
+/* The record says what its kernel does with the args of this step; of which types they are is said here. */
+static moec_status *check_attention(const moec_rt_record *r, const moec_plan_step *s, const moec_plan_attention *a) {
+  const moec_rt_plan *p = r->p;
+  for (uint32_t i = 0; i < a->n_ones; i++)
+    MOEC_TRY(moec_rt_check_index(r, "attention: ones", p->pool[a->ones + i], s->n_in));
+  for (int o = 0; o < MOEC_ATTENTION_OPERANDS; o++) {
+    uint32_t arg = a->operands[o].arg;
+    bool lse = o == MOEC_ATTENTION_LSE, out = a->grad ? o >= MOEC_ATTENTION_DQ : o >= MOEC_ATTENTION_Y;
+    if (arg == MOEC_NONE) continue;
+    MOEC_TRY(moec_rt_check_index(r, "attention: operand", arg, s->n_in + s->n_out));
+    uint32_t t = p->pool[s->args + arg];
+    MOEC_TRY(moec_rt_check_index(r, "attention: operand", t, p->n_tensors));
+    if (out != (arg >= s->n_in) || p->tensors[t].dtype != (lse ? (uint32_t)MOEC_F32 : a->dtype))
+      return moec_rt_bad(r, "attention: operand %d: expected %s of type %s", o, out ? "a result" : "an operand",
+                         moec_dtype_get(lse ? MOEC_F32 : (moec_dtype)a->dtype)->text);
+  }
+  return NULL;
+}
+
+const moec_plan_attention *moec_rt_attention_of(const moec_rt_plan *p, const moec_plan_step *s) {
+  for (uint32_t i = 0; s->op == MOEC_STEP_KERNEL && i < p->n_attentions; i++)
+    if (p->attentions[i].kernel == s->kernel) return &p->attentions[i];
+  return NULL;
+}
+
 static moec_status *check_shape(const moec_rt_record *r, const moec_plan_step *s) {
   const moec_rt_plan *p = r->p;
   const moec_rt_op *op = moec_rt_op_get(s->op);
@@ -113,6 +138,8 @@ moec_status *moec_rt_check_steps(moec_rt_plan *p) {
     while (schedule < s->schedule) p->schedule_begin[++schedule] = i;
     MOEC_TRY(check_shape(&r, s));
     MOEC_TRY(check_args(&r, s));
+    const moec_plan_attention *a = moec_rt_attention_of(p, s);
+    if (a) MOEC_TRY(check_attention(&r, s, a));
   }
   while (schedule < MOEC_SCHEDULE_COUNT) p->schedule_begin[++schedule] = p->n_steps;
   return check_outputs(p);

@@ -51,6 +51,9 @@ static inline const moec_plan_buffer *moec_rt_buffer_of(const moec_rt_plan *p, u
   return &p->buffers[p->tensors[tensor].buffer];
 }
 
+/* What step |s| does, where it is an attention that a library may do; else NULL. */
+const moec_plan_attention *moec_rt_attention_of(const moec_rt_plan *p, const moec_plan_step *s);
+
 /* The parts of the check: records (plan_check.c), parameters (plan_params.c), and the steps
  * with what they read and write (plan_flow.c). */
 moec_status *moec_rt_check_records(const moec_rt_plan *p) MOEC_MUST_USE;
