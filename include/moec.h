@@ -319,7 +319,7 @@ typedef struct moec_counters {
   uint64_t forwards;                /* steps made: moec_forward() */
   uint64_t backwards, updates;      /* loss and gradients, or vjp; optimizer steps */
   uint64_t binds, placements;       /* sizes bound; those that were new */
-  uint64_t compilations;            /* on this machine since opening: always 0 */
+  uint64_t compilations;            /* since opening: plans of a library for attention, in new sizes; nothing else */
   uint64_t allocations;             /* of the runtime since opening */
   uint64_t allocations_after_first; /* in all steps but the first of new sizes: 0 */
   uint64_t threads;
@@ -328,6 +328,7 @@ typedef struct moec_counters {
   uint64_t library_per_step; /* other steps outside of expert regions */
   uint64_t moe_per_step;     /* expert regions, plan to combine: one a MoE layer */
   uint64_t steps_in_regions; /* the kernels and library steps inside of them */
+  uint64_t attention_by_library; /* of the kernels: attention and its gradient that a library ran in the last step */
   uint64_t flops_per_step;
   /* memory: */
   uint64_t parameter_bytes, mapped_bytes;      /* copied; used in place from files */

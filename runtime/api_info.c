@@ -138,6 +138,8 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
       .device_write_bytes = m->traffic.write_bytes,
       .device_reads = m->traffic.reads,
       .device_read_bytes = m->traffic.read_bytes,
+      .compilations = m->compilations,
+      .attention_by_library = m->attention_by_library,
   };
   const moec_rt_placement *x = latest(m);
   if (!x) return;

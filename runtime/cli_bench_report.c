@@ -84,6 +84,7 @@ static json_t *counters_json(const moec_rt_bench *b) {
       {"library_calls_per_step", c.library_per_step},
       {"moe_calls_per_step", c.moe_per_step},
       {"steps_in_moe_calls", c.steps_in_regions},
+      {"attention_by_library", c.attention_by_library},
       {"flops_per_step", c.flops_per_step},
       {"compilations", c.compilations},
       {"allocations_after_first_step", b->allocations},
@@ -176,6 +177,7 @@ void moec_rt_bench_print(const moec_rt_bench *b) {
          " MoE calls of %" PRIu64 " steps\n",
          c.kernels_per_step, c.library_per_step, c.moe_per_step,
          c.steps_in_regions + c.moe_per_step);
+  if (c.attention_by_library) printf("attention by a library: %" PRIu64 " of the kernels\n", c.attention_by_library);
   printf("compilations %" PRIu64 ", allocations after the first step %" PRIu64 "\n", c.compilations,
          b->allocations);
   printf("bytes: step arena %" PRIu64 ", bind arena %" PRIu64 ", load arena %" PRIu64

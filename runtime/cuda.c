@@ -65,6 +65,7 @@ static moec_status *open_cuda(moec_model *m) {
   MOEC_TRY(moec_rt_cuda_find_kernels(m));
   MOEC_TRY(moec_rt_cuda_tables_make(m));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, c->marks, m->plan.n_steps + 1u, "device"));
+  MOEC_TRY(moec_rt_cuda_attention_open(m));
   return moec_rt_cuda_blas_open(m);
 }
 
@@ -74,6 +75,7 @@ static void close_cuda(moec_model *m) {
   if (!c) return;
   if (c->context) (void)c->cu.context_set(c->context);
   moec_rt_cuda_blas_close(m);
+  moec_rt_cuda_attention_close(m);
   moec_rt_device_release(m, &c->workspace);
   moec_rt_device_release(m, &c->device_faults);
   for (int s = 0; s < MOEC_SCHEDULE_COUNT; s++) {

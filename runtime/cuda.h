@@ -26,6 +26,7 @@ typedef struct moec_rt_cuda {
   moec_cublas blas;
   moec_cublas_handle handle; /* NULL: no step needs it */
   moec_rt_arena workspace;   /* of cuBLAS */
+  struct moec_rt_attention *attention; /* NULL: kernels do it */
   int device;
   moec_cu_context context;
   moec_cu_stream stream;
@@ -61,6 +62,18 @@ moec_status *moec_rt_cuda_launch(moec_model *m, const char *name, moec_dtype typ
 /* The same in exactly |blocks| blocks. */
 moec_status *moec_rt_cuda_launch_blocks(moec_model *m, const char *name, moec_dtype type, int64_t blocks,
                                         void **parameters) MOEC_MUST_USE;
+
+/* ---- cuda_attention.c ---- */
+moec_status *moec_rt_cuda_attention_open(moec_model *m) MOEC_MUST_USE;
+void moec_rt_cuda_attention_close(moec_model *m);
+/* Raises |need| by what cuDNN works in for the kernel step |s|, where it may run it; its plans are made here. */
+moec_status *moec_rt_cuda_attention_need(const moec_model *m, const moec_plan_step *s, const moec_rt_binding *b,
+                                         moec_rt_need *need) MOEC_MUST_USE;
+/* Chooses for all steps of |schedule|, and counts in m->attention_by_library. */
+moec_status *moec_rt_cuda_attention_begin(moec_model *m, moec_schedule schedule,
+                                          const moec_rt_binding *b) MOEC_MUST_USE;
+/* Starts step |step| where cuDNN was chosen for it. */
+moec_status *moec_rt_cuda_attention_run(moec_model *m, uint32_t step, bool *done) MOEC_MUST_USE;
 
 /* ---- cuda_steps.c ---- */
 moec_status *moec_rt_cuda_library(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;

@@ -100,7 +100,7 @@ moec_status *moec_rt_cuda_need(const moec_model *m, const moec_plan_step *s, con
   uint64_t scratch = (uint64_t)b->values[k->scratch];
   int64_t blocks = kernel_blocks(m->cuda, k, b->values[k->rows], scratch);
   need->shared = moec_rt_array(moec_rt_array((uint64_t)blocks, k->teams), scratch);
-  return NULL;
+  return moec_rt_cuda_attention_need(m, s, b, need);
 }
 
 /* ---- operands ---------------------------------------------------------------------------- */
@@ -135,6 +135,7 @@ moec_status *moec_rt_cuda_begin(moec_model *m, moec_schedule schedule, const moe
   const moec_rt_plan *p = &m->plan;
   moec_rt_cuda_table *t = &m->cuda->tables[schedule];
   MOEC_TRY(check(m, m->cuda->cu.context_set(m->cuda->context), "cuCtxSetCurrent"));
+  MOEC_TRY(moec_rt_cuda_attention_begin(m, schedule, b));
   for (uint32_t i = 0; i < p->n_symbols; i++) t->words[i] = (uint64_t)b->symbols[i];
   for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
     const moec_plan_step *s = &p->steps[i];
@@ -186,7 +187,10 @@ moec_status *moec_rt_cuda_kernel(moec_model *m, uint32_t step, const moec_rt_bin
   const moec_plan_kernel *k = &m->plan.kernels[s->kernel];
   const uint8_t *table = c->tables[s->schedule].on_device.data;
   int64_t rows = b->values[k->rows];
+  bool done;
   if (rows <= 0) return NULL;
+  MOEC_TRY(moec_rt_cuda_attention_run(m, step, &done));
+  if (done) return NULL;
   int64_t blocks = kernel_blocks(c, k, rows, (uint64_t)b->values[k->scratch]);
   moec_kernel_args args = {.buf = (void *const *)(const void *)(table + c->first[step] * sizeof(uint64_t)),
                            .sym = (const int64_t *)(const void *)table,

@@ -72,6 +72,7 @@ void moec_rt_device_release(struct moec_model *m, moec_rt_arena *a);
 typedef struct moec_rt_copies {
   struct moec_model *m;
   uint64_t run; /* counts what ran; a copy of an earlier run is stale */
+  bool *ones;   /* [n_ins]: all elements of the input, as it was copied to the device last, are one */
   struct {
     moec_rt_arena data;
     uint64_t run;

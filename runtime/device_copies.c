@@ -62,6 +62,7 @@ moec_status *moec_rt_copies_init(moec_model *m) {
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->copies, 1, "results"));
   m->copies->m = m;
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->copies->of, m->plan.n_buffers, "results"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, m->copies->ones, m->n_ins, "inputs"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, m->input_data, m->n_ins, "inputs"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, placed, m->plan.n_buffers, "parameters"));
   moec_status *s = MOEC_RT_NEW(&m->memory, offset, m->plan.n_buffers, "parameters");
@@ -76,6 +77,7 @@ void moec_rt_copies_fini(moec_model *m) {
   for (uint32_t b = 0; m->copies->of && b < m->plan.n_buffers; b++)
     moec_rt_arena_fini(&m->memory, &m->copies->of[b].data);
   moec_rt_free(&m->memory, m->copies->of);
+  moec_rt_free(&m->memory, m->copies->ones);
   moec_rt_free(&m->memory, m->copies);
   moec_rt_free(&m->memory, m->input_data);
 }
@@ -83,6 +85,12 @@ void moec_rt_copies_fini(moec_model *m) {
 moec_status *moec_rt_copies_update(moec_model *m) {
   for (uint32_t k = 0; k < m->train.n && !m->device->in_host; k++) MOEC_TRY(upload(m, m->train.leaves[k].weight));
   return NULL;
+}
+
+/* The first element is, and each is as the one before it. */
+static bool all_ones(moec_dtype t, const uint8_t *data, uint64_t bytes) {
+  size_t each = moec_dtype_get(t)->bytes;
+  return bytes >= each && moec_load_f64(t, data, 0) == 1 && !memcmp(data, data + each, (size_t)bytes - each);
 }
 
 moec_status *moec_rt_copies_inputs(moec_model *m, moec_schedule program, void *const *data) {
@@ -100,6 +108,7 @@ moec_status *moec_rt_copies_inputs(moec_model *m, moec_schedule program, void *c
       }
       m->buffers[b] = m->device_inputs.data + at;
       at += rounded(bytes);
+      m->copies->ones[k] = all_ones((moec_dtype)p->tensors[p->inputs[i].tensor].dtype, data[k], bytes);
       MOEC_TRY(m->device->write(m, m->buffers[b], data[k], bytes));
     }
     if (!pass) MOEC_TRY(moec_rt_device_reserve(m, &m->device_inputs, total, "inputs"));

@@ -1,6 +1,6 @@
-/* A CUDA driver and a cuBLAS for tests on machines without a GPU: memory is the host's, products are computed, kernels
- * are the test's own functions, everything is counted. build/fake/libcuda.so.1 and libcublas.so.13 stand for the real
- * ones once they are loaded, or with LD_LIBRARY_PATH. */
+/* A CUDA driver, a cuBLAS and a cuDNN for tests on machines without a GPU: memory is the host's, products are computed,
+ * kernels are the test's own functions, everything is counted. build/fake/libcuda.so.1, libcublas.so.13 and
+ * libcudnn.so.9 stand for the real ones once they are loaded, or with LD_LIBRARY_PATH. */
 #ifndef MOEC_TESTS_FAKE_CUDA_H
 #define MOEC_TESTS_FAKE_CUDA_H
 
@@ -23,6 +23,8 @@ typedef struct fake_cuda {
   uint64_t graph[3]; /* kernels, copies, fills; n_launches and the like stay as they are */
   fake_launch launches[FAKE_LAUNCHES]; /* the first ones */
   void (*kernel)(const char *name, const fake_launch *l, void **parameters); /* NULL: nothing runs */
+  uint64_t attentions; /* graphs that cuDNN ran */
+  bool no_engine;      /* cuDNN has none for any graph */
 } fake_cuda;
 
 fake_cuda *fake_cuda_get(void); /* of libcuda.so.1: found with dlsym() */
