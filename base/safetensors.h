@@ -28,5 +28,9 @@ const moec_st_entry *moec_safetensors_find(const moec_safetensors *st, const cha
  * temporary file and rename, so a killed writer leaves the old file whole. */
 moec_status *moec_safetensors_write(const char *path, size_t n, const char *const *names,
                                     const moec_tensor *tensors) MOEC_MUST_USE;
+/* The same where not all data is there at once: |data| gives that of tensor |i|, valid until it is called again. */
+typedef moec_status *(*moec_st_data)(void *ctx, size_t i, const void **out);
+moec_status *moec_safetensors_write_each(const char *path, size_t n, const char *const *names,
+                                         const moec_tensor *tensors, moec_st_data data, void *ctx) MOEC_MUST_USE;
 
 #endif

@@ -13,9 +13,6 @@ static moec_status *add_entry(json_t *header, const char *name, const moec_tenso
   if (!moec_add_size(*at, bytes, &end) || end > INT64_MAX) {
     return moec_error(MOEC_INVALID_ARGUMENT, "expected less than 2^63 bytes in all, got more");
   }
-  if (bytes && !t->data) {
-    return moec_error(MOEC_INVALID_ARGUMENT, "expected a tensor with data, got none");
-  }
   if (json_object_get(header, name)) {
     return moec_error(MOEC_INVALID_ARGUMENT, "expected names of tensors once each, got one again");
   }
@@ -52,8 +49,8 @@ static moec_status *header_text(size_t n, const char *const *names, const moec_t
   return s;
 }
 
-moec_status *moec_safetensors_write(const char *path, size_t n, const char *const *names,
-                                    const moec_tensor *tensors) {
+moec_status *moec_safetensors_write_each(const char *path, size_t n, const char *const *names,
+                                         const moec_tensor *tensors, moec_st_data data, void *ctx) {
   moec_buf header = {0};
   moec_outfile *f = NULL;
   moec_status *s = moec_context(header_text(n, names, tensors, &header), "writing %s", path);
@@ -61,10 +58,30 @@ moec_status *moec_safetensors_write(const char *path, size_t n, const char *cons
   if (!s) {
     s = moec_outfile_write(f, header.data, header.size);
     for (size_t i = 0; i < n && !s; i++) {
-      s = moec_outfile_write(f, tensors[i].data, moec_tensor_bytes(&tensors[i]));
+      const void *bytes = NULL;
+      s = data(ctx, i, &bytes);
+      if (!s) s = moec_outfile_write(f, bytes, moec_tensor_bytes(&tensors[i]));
     }
     s = moec_outfile_end(f, s);
   }
   moec_buf_fini(&header);
   return s;
+}
+
+static moec_status *data_of(void *ctx, size_t i, const void **out) {
+  const moec_tensor *tensors = ctx;
+  *out = tensors[i].data;
+  return NULL;
+}
+
+moec_status *moec_safetensors_write(const char *path, size_t n, const char *const *names,
+                                    const moec_tensor *tensors) {
+  for (size_t i = 0; i < n; i++) {
+    size_t bytes;
+    MOEC_TRY(moec_shape_bytes(tensors[i].dtype, tensors[i].rank, tensors[i].dims, &bytes));
+    if (bytes && !tensors[i].data)
+      return moec_error(MOEC_INVALID_ARGUMENT, "writing %s: tensor '%.200s': expected a tensor with data, got none",
+                        path, names[i]);
+  }
+  return moec_safetensors_write_each(path, n, names, tensors, data_of, (void *)(uintptr_t)tensors);
 }

@@ -66,18 +66,22 @@
  *                    int64_t m)
  *                                            work: experts * ceil(m / 32), 1 per block
  *
- * update.cu  in plans with training
- *   moec_square_sum(const void *x, int32_t dtype, int64_t n, double *partial)
- *                                            partial[block]: exactly as many as blocks; their sum in order is the
- *                                            square of the norm
- *   moec_clip_scale(const double *partial, int64_t n, float max_norm, moec_cuda_update *u, float *norm)
- *                                            one block: norm = sqrt(sum); u->clip = min(1, max_norm / norm)
+ * update.cu  always there. Floats of |dtype| but f64, at multiples of 16. s NULL: a scale of 1. work: 2048 per block
+ *   moec_add(float *to, int32_t more, const void *from, int32_t dtype, const moec_cuda_scale *s, int64_t n)
+ *                                            to = (more ? to : 0) + from * s->scale. from may be to
+ *   moec_square_sum(const void *x, int32_t dtype, int64_t n, double *sums)
+ *                                            sums[ceil(n / 16384)]: of the squares of so many elements each.
+ *                                            work: 16384 per block
+ *   moec_clip(const double *sums, int64_t n, double max_norm, moec_cuda_scale *s)
+ *                                            one block: s->norm = the root of all sums, times |scale|; the scale becomes
+ *                                            what makes the norm at most max_norm; where it is not finite, NaN
  *   moec_adamw(float *w, float *first, float *second, const void *g, int32_t g_dtype, void *copy, int32_t copy_dtype,
- *              float decay, int64_t n, const moec_cuda_update *u)
- *   moec_sgd(float *w, float *first, const void *g, int32_t g_dtype, void *copy, int32_t copy_dtype, float decay,
- *            int64_t n, const moec_cuda_update *u)
+ *              int64_t n, const moec_cuda_update *u, const moec_cuda_scale *s)
+ *   moec_sgd(float *w, float *first, const void *g, int32_t g_dtype, void *copy, int32_t copy_dtype, int64_t n,
+ *            const moec_cuda_update *u, const moec_cuda_scale *s)
  *                                            w: f32 masters; copy: the compute copy that is refreshed, NULL: none;
- *                                            first NULL: no momentum; g is multiplied by u->clip. work: 1024 per block
+ *                                            first NULL: no momentum; g is multiplied by the scale, and nothing happens
+ *                                            where that is not finite
  */
 #ifndef MOEC_CUDA_ABI_H
 #define MOEC_CUDA_ABI_H
@@ -94,13 +98,22 @@ typedef struct moec_cuda_conv {
   int64_t in[10], kernel[10], out[10], stride[10], pad[10], dilation[10];
 } moec_cuda_conv;
 
-/* What changes from step to step, in device memory; as `update` of runtime/optimizer.c. */
+/* What gradients as they are stored are to be multiplied by, in device memory. */
+typedef struct moec_cuda_scale {
+  double norm;         /* of the gradients when they were clipped last, times |before| */
+  float scale, before; /* before: what it was then */
+  int32_t bad, reserved; /* bad: a norm was not finite, since somebody looked */
+} moec_cuda_scale;
+
+/* What changes from step to step, of one parameter, in device memory. */
 typedef struct moec_cuda_update {
-  float lr;     /* AdamW: divided by the first bias correction */
-  float raw_lr; /* not divided: weight decay of AdamW is 1 - raw_lr * decay */
-  float beta2, eps, grow1, grow2, scale; /* AdamW: grow = 1 - beta; scale: 1 / sqrt(second bias correction) */
-  float momentum; /* SGD; 0 in the first step, whose moment there is none */
-  float clip;
+  float lr;           /* AdamW: divided by the first bias correction */
+  float keep;         /* AdamW: 1 - learning rate * weight decay */
+  float decay;        /* SGD: weight decay */
+  float beta2, eps;   /* AdamW */
+  float grow1, grow2; /* AdamW: 1 - beta */
+  float root;         /* AdamW: 1 / sqrt(the second bias correction) */
+  float momentum;     /* SGD; 0 in the first step, which has no moment yet */
 } moec_cuda_update;
 
 /* KERNEL(unit, name, T, threads); T: the name ends with the dtype */
@@ -122,8 +135,9 @@ typedef struct moec_cuda_update {
   KERNEL("grouped.cu", "grouped_dot", 1, 256)  \
   KERNEL("grouped.cu", "grouped_outer", 1, 256) \
   KERNEL("grouped.cu", "group_sum", 1, 256)    \
+  KERNEL("update.cu", "add", 0, 256)           \
   KERNEL("update.cu", "square_sum", 0, 256)    \
-  KERNEL("update.cu", "clip_scale", 0, 256)    \
+  KERNEL("update.cu", "clip", 0, 1024)         \
   KERNEL("update.cu", "adamw", 0, 256)         \
   KERNEL("update.cu", "sgd", 0, 256)
 

@@ -127,7 +127,8 @@ typedef struct moec_view {
 
 /* Parameter |i| as kernels read it, not to be written to. Valid until moec_close() or, of a
  * parameter with a gradient, until the first moec_optimizer_step() or moec_load_state(), which
- * move it to memory of its own. */
+ * move it to memory of its own. On a device with memory of its own that is a copy, made when it is
+ * asked for, and until the next of these. */
 moec_status *moec_parameter(const moec_model *m, uint32_t i, moec_view *out);
 
 /* ---- sizes ------------------------------------------------------------------------------- */
@@ -213,7 +214,8 @@ moec_status *moec_loss_and_gradients(moec_model *m, int accumulate, double *loss
 moec_status *moec_vjp(moec_model *m, int accumulate);
 
 /* The gradient of parameter |i|: f32 in the parameter's shape, borrowed. It may be written to, for
- * clipping of another kind say. Valid until the next moec_loss_and_gradients() or moec_vjp().
+ * clipping of another kind say. Valid until the next moec_loss_and_gradients(), moec_vjp(),
+ * moec_scale_gradients() or moec_clip_gradients(). A device's are copied when they are asked for.
  * Tied parameters have one gradient, under each of their names. Gradients of inputs are outputs,
  * `grad.INPUT`. Error: MOEC_INVALID_ARGUMENT: index, no gradient path, or none was computed. */
 moec_status *moec_gradient(const moec_model *m, uint32_t i, moec_view *out);
@@ -225,7 +227,9 @@ moec_status *moec_scale_gradients(moec_model *m, double factor);
 /* The L2 norm of all gradients as of one vector, each tied parameter once, added up in f64; when
  * it is above |max_norm|, scales them by max_norm / (norm + 1e-6). INFINITY only measures. |norm|
  * may be NULL. Error: MOEC_INVALID_ARGUMENT: no gradients, or the norm is not finite; the
- * gradients are then as they were, and *norm is set. */
+ * gradients are then as they were, and *norm is set. Without |norm| nothing waits for a device:
+ * where its norm is not finite the next update leaves everything as it is, and the next
+ * moec_loss_and_gradients(), moec_vjp() or moec_save_state() says so. */
 moec_status *moec_clip_gradients(moec_model *m, double max_norm, double *norm);
 
 /* ---- the optimizer ------------------------------------------------------------------------ */

@@ -90,6 +90,7 @@ moec_status *moec_parameter(const moec_model *m, uint32_t i, moec_view *out) {
   MOEC_TRY(check_index("parameter", i, p->n_params));
   moec_tensor t;
   moec_rt_tensor_view(m, m->fixed, p->params[i].tensor, &t);
+  MOEC_TRY(moec_rt_copies_fetch((moec_model *)(uintptr_t)m));
   *out = (moec_view){.data = m->host[p->tensors[p->params[i].tensor].buffer], .dtype = (int)t.dtype, .rank = t.rank};
   memcpy(out->dims, t.dims, sizeof out->dims);
   return NULL;
@@ -127,7 +128,7 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
       .load_bytes = m->load.size,
       .bind_bytes = m->bind.size,
       .step_bytes = m->step.size,
-      .gradient_bytes = m->train.grads.size + m->train.held.size + m->train.on_device.size,
+      .gradient_bytes = m->train.grads.size + m->train.sums.size,
       .optimizer_bytes = m->train.weights.size + m->train.moments.size,
       .live_bytes = m->memory.live,
       .peak_bytes = m->memory.peak,

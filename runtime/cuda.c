@@ -148,6 +148,7 @@ static moec_status *fill(moec_model *m, void *to, uint8_t byte, uint64_t bytes) 
 }
 
 const moec_rt_device moec_rt_device_cuda = {.name = "cuda",
+                                            .train = &moec_rt_train_cuda,
                                             .open = open_cuda,
                                             .close = close_cuda,
                                             .alloc = alloc,

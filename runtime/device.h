@@ -24,6 +24,7 @@ typedef struct moec_rt_traffic {
 
 typedef struct moec_rt_device {
   const char *name;
+  const struct moec_rt_train_ops *train; /* runtime/train.h; NULL: nothing can be trained there */
   bool in_host; /* its memory is the host's: nothing is copied */
   /* Finds the device and loads the kernels. What it made is undone by close(), also after an error. */
   moec_status *(*open)(struct moec_model *m);
@@ -82,8 +83,6 @@ typedef struct moec_rt_copies {
 /* Parameters and constants, which are in the host's memory, to the device; m->host and m->copies. */
 moec_status *moec_rt_copies_init(struct moec_model *m) MOEC_MUST_USE;
 void moec_rt_copies_fini(struct moec_model *m);
-/* The compute copies of parameters that are trained, after an update. */
-moec_status *moec_rt_copies_update(struct moec_model *m) MOEC_MUST_USE;
 /* Inputs of |program| into the device's memory; |data| by m->ins, NULL for inputs of other programs. */
 moec_status *moec_rt_copies_inputs(struct moec_model *m, moec_schedule program, void *const *data) MOEC_MUST_USE;
 /* A tensor of the plan whose data the caller may read, until the next run. */

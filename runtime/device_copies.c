@@ -82,11 +82,6 @@ void moec_rt_copies_fini(moec_model *m) {
   moec_rt_free(&m->memory, m->input_data);
 }
 
-moec_status *moec_rt_copies_update(moec_model *m) {
-  for (uint32_t k = 0; k < m->train.n && !m->device->in_host; k++) MOEC_TRY(upload(m, m->train.leaves[k].weight));
-  return NULL;
-}
-
 /* The first element is, and each is as the one before it. */
 static bool all_ones(moec_dtype t, const uint8_t *data, uint64_t bytes) {
   size_t each = moec_dtype_get(t)->bytes;
@@ -124,6 +119,7 @@ static bool is_kept(const moec_model *m, uint32_t b) {
 
 moec_status *moec_rt_host_view(const moec_model *m, const moec_rt_binding *b, uint32_t tensor, moec_tensor *out) {
   uint32_t buffer = buffer_of(m, tensor);
+  if (m->plan.buffers[buffer].kind == MOEC_BUFFER_PARAM) MOEC_TRY(moec_rt_copies_fetch((moec_model *)(uintptr_t)m));
   moec_rt_tensor_view(m, b, tensor, out);
   out->data = m->host[buffer];
   if (is_kept(m, buffer)) return NULL;

@@ -100,6 +100,7 @@ static moec_status *marked(moec_model *m, uint32_t n, uint64_t *ns) {
 }
 
 const moec_rt_device moec_rt_device_cpu = {.name = "cpu",
+                                           .train = &moec_rt_train_cpu,
                                            .in_host = true,
                                            .open = open_cpu,
                                            .close = close_cpu,

@@ -1,5 +1,4 @@
 /* include/moec.h: reading gradients, scaling and clipping them. */
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -16,6 +15,91 @@ static moec_status *wrong(const char *fmt, ...) {
   return s;
 }
 
+/* ---- where they are ---------------------------------------------------------------------- */
+
+moec_status *moec_rt_scalars_make(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  const moec_cuda_scale one = {.scale = 1, .before = 1};
+  if (t->scalars.data) return NULL;
+  uint64_t bytes = sizeof one + t->n * sizeof *t->next;
+  MOEC_TRY(moec_rt_device_reserve(m, &t->scalars, bytes, "scalars of updates"));
+  return m->device->write(m, t->scalars.data, &one, sizeof one);
+}
+
+static moec_cuda_scale *scale_at(const moec_rt_train *t) { return (void *)t->scalars.data; }
+
+const moec_cuda_scale *moec_rt_scale(const moec_model *m) { return m->train.scaled ? scale_at(&m->train) : NULL; }
+
+/* Makes gradients what they are stored as, in f32. Those of a program stay where they are if |in_place| and they can. */
+static moec_status *settle(moec_model *m, bool in_place) {
+  moec_rt_train *t = &m->train;
+  for (uint32_t k = 0; k < t->n; k++) {
+    moec_rt_leaf *l = &t->leaves[k];
+    if (!l->has_grad) continue;
+    bool stays = l->at_type == MOEC_F32 && in_place;
+    if (!stays) MOEC_TRY(moec_rt_device_reserve(m, &t->sums, t->float_bytes, "sums of gradients"));
+    float *to = stays ? l->at : (void *)(t->sums.data + l->offset);
+    if (to == l->at && !t->scaled) continue;
+    MOEC_TRY(m->device->train->add(m, to, false, l->at_type, l->at, moec_rt_scale(m), l->n));
+    l->at = to, l->at_type = MOEC_F32;
+  }
+  t->scaled = false;
+  return NULL;
+}
+
+moec_status *moec_rt_gradients_return(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  if (!t->is_lent || m->device->in_host) return NULL;
+  MOEC_TRY(moec_rt_device_reserve(m, &t->sums, t->float_bytes, "sums of gradients"));
+  for (uint32_t k = 0; k < t->n; k++) {
+    moec_rt_leaf *l = &t->leaves[k];
+    if (!l->has_grad) continue;
+    l->at = t->sums.data + l->offset, l->at_type = MOEC_F32;
+    MOEC_TRY(m->device->write(m, l->at, t->lent.data + l->offset, (uint64_t)l->n * sizeof(float)));
+  }
+  t->is_lent = t->scaled = false;
+  return NULL;
+}
+
+moec_status *moec_rt_gradients_sum(moec_model *m) {
+  MOEC_TRY(moec_rt_gradients_return(m));
+  return settle(m, false);
+}
+
+/* ---- reading ----------------------------------------------------------------------------- */
+
+/* The gradient of |l| into |to|, of the host, in f32. |room|: as many bytes as it has. */
+static moec_status *read_leaf(moec_model *m, const moec_rt_leaf *l, float scale, void *room, float *to) {
+  void *at = l->at_type == MOEC_F32 ? to : room;
+  MOEC_TRY(m->device->read(m, at, l->at, (uint64_t)l->n * moec_dtype_get(l->at_type)->bytes));
+  if (at == room) moec_rt_convert(MOEC_F32, to, 1, l->at_type, room, 1, l->n);
+  for (int64_t i = 0; i < l->n && m->train.scaled; i++) to[i] *= scale;
+  return NULL;
+}
+
+/* All gradients into |lent|. */
+static moec_status *lend(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  moec_cuda_scale scale = {.scale = 1};
+  uint64_t most = 0;
+  if (t->is_lent) return NULL;
+  for (uint32_t k = 0; k < t->n; k++) {
+    uint64_t bytes = (uint64_t)t->leaves[k].n * sizeof(float);
+    if (bytes > most) most = bytes;
+  }
+  if (t->scaled) MOEC_TRY(m->device->read(m, &scale, scale_at(t), sizeof scale));
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->lent, t->float_bytes, "gradients"));
+  void *room = moec_rt_alloc(&m->memory, most, false);
+  moec_status *s = room ? NULL : moec_rt_no_memory("a gradient", most);
+  for (uint32_t k = 0; k < t->n && !s; k++) {
+    const moec_rt_leaf *l = &t->leaves[k];
+    if (l->has_grad) s = read_leaf(m, l, scale.scale, room, (void *)(t->lent.data + l->offset));
+  }
+  moec_rt_free(&m->memory, room);
+  t->is_lent = !s;
+  return s;
+}
+
 moec_status *moec_gradient(const moec_model *m, uint32_t i, moec_view *out) {
   const moec_rt_plan *p = &m->plan;
   *out = (moec_view){0};
@@ -27,11 +111,14 @@ moec_status *moec_gradient(const moec_model *m, uint32_t i, moec_view *out) {
   uint32_t k = m->train.leaf_of[i];
   if (k == MOEC_NONE) return wrong("parameter \"%s\": it has no gradient", name);
   const moec_rt_leaf *l = &m->train.leaves[k];
+  moec_model *own = (moec_model *)(uintptr_t)m; /* what is asked for is made then */
   if (!l->has_grad) return wrong("parameter \"%s\": no gradient was computed", name);
-  if (m->copies) MOEC_TRY(moec_rt_gradients_fetch(m->copies->m));
-  MOEC_TRY(moec_parameter(m, i, out));
-  out->dtype = (int)l->type;
-  out->data = m->host[l->grad];
+  MOEC_TRY(m->device->in_host ? settle(own, true) : lend(own));
+  moec_tensor v;
+  moec_rt_tensor_view(m, m->fixed, p->params[i].tensor, &v);
+  *out = (moec_view){.dtype = MOEC_DTYPE_F32, .rank = v.rank};
+  memcpy(out->dims, v.dims, sizeof out->dims);
+  out->data = m->device->in_host ? l->at : m->train.lent.data + l->offset;
   return NULL;
 }
 
@@ -44,101 +131,79 @@ moec_status *moec_gradient_of(const moec_model *m, const char *name, moec_view *
 
 /* ---- scaling ----------------------------------------------------------------------------- */
 
+/* Gradients as they are stored, to be worked on: what was lent is back. */
 static moec_status *need_gradients(moec_model *m) {
   MOEC_TRY(moec_rt_need_training(m));
   for (uint32_t k = 0; k < m->train.n; k++) {
-    if (m->train.leaves[k].has_grad) return moec_rt_gradients_fetch(m);
+    if (!m->train.leaves[k].has_grad) continue;
+    MOEC_TRY(moec_rt_gradients_return(m));
+    return moec_rt_scalars_make(m);
   }
   return wrong("expected gradients to be computed first, got none");
 }
 
-typedef struct scaling {
-  void *g;
-  moec_dtype type;
-  float factor;
-} scaling;
-
-MOEC_RT_VECTOR static void scale_range(void *ctx, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const scaling *s = ctx;
-  float factor = s->factor, room[MOEC_RT_CHUNK];
-  for (int64_t i = begin; i < end; i += MOEC_RT_CHUNK) {
-    int64_t n = end - i < MOEC_RT_CHUNK ? end - i : MOEC_RT_CHUNK;
-    float *g = (float *)(uintptr_t)moec_rt_floats(s->type, s->g, i, n, room);
-    for (int64_t k = 0; k < n; k++) g[k] *= factor;
-    moec_rt_floats_back(s->type, s->g, i, n, g);
-  }
-}
-
-static void scale(moec_model *m, double factor) {
-  for (uint32_t k = 0; k < m->train.n; k++) {
-    const moec_rt_leaf *l = &m->train.leaves[k];
-    scaling s = {m->host[l->grad], l->type, (float)factor};
-    if (l->has_grad) moec_rt_each(m->pool, l->n, scale_range, &s);
-  }
+static moec_status *set_scale(moec_model *m, float scale) {
+  moec_cuda_scale *s = scale_at(&m->train);
+  m->train.scaled = true;
+  return m->device->write(m, &s->scale, &scale, sizeof scale);
 }
 
 moec_status *moec_scale_gradients(moec_model *m, double factor) {
   MOEC_TRY(need_gradients(m));
   if (!isfinite(factor)) return wrong("expected a finite factor, got %g", factor);
-  scale(m, factor);
-  return NULL;
+  if (m->train.scaled) MOEC_TRY(settle(m, true));
+  return set_scale(m, (float)factor);
 }
 
 /* ---- clipping ---------------------------------------------------------------------------- */
 
-/* Sums of squares of chunks of a fixed size: the norm does not depend on the number of threads. */
-enum { CHUNK = 1 << 14 };
+static int64_t chunks_of(const moec_rt_leaf *l) { return l->n / MOEC_RT_SQUARES + (l->n % MOEC_RT_SQUARES != 0); }
 
-typedef struct squares {
-  const void *g;
-  moec_dtype type;
-  int64_t n;
-  double *sums; /* by chunk */
-} squares;
-
-static void sum_chunks(void *ctx, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const squares *s = ctx;
-  float room[MOEC_RT_CHUNK];
-  for (int64_t c = begin; c < end; c++) {
-    int64_t last = (c + 1) * CHUNK < s->n ? (c + 1) * CHUNK : s->n;
-    double part[4] = {0};
-    for (int64_t i = c * CHUNK; i < last; i += MOEC_RT_CHUNK) {
-      int64_t n = last - i < MOEC_RT_CHUNK ? last - i : MOEC_RT_CHUNK;
-      const float *g = moec_rt_floats(s->type, s->g, i, n, room);
-      for (int64_t k = 0; k < n; k++) part[k % 4] += (double)g[k] * (double)g[k];
-    }
-    s->sums[c] = (part[0] + part[1]) + (part[2] + part[3]);
-  }
-}
-
-static moec_status *norm_of(moec_model *m, double *out) {
+/* Sums of squares of chunks of a fixed size, by leaf: the norm does not depend on the number of threads. */
+static moec_status *sum_squares(moec_model *m, int64_t *out_n) {
   moec_rt_train *t = &m->train;
-  int64_t most = 0;
-  for (uint32_t k = 0; k < t->n; k++) most = t->leaves[k].n > most ? t->leaves[k].n : most;
-  uint64_t bytes = ((uint64_t)most / CHUNK + 1) * sizeof(double);
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->sums, bytes, "the norm of gradients"));
-  double total = 0;
+  int64_t all = 0, n = 0;
+  for (uint32_t k = 0; k < t->n; k++) all += chunks_of(&t->leaves[k]);
+  MOEC_TRY(moec_rt_device_reserve(m, &t->chunks, (uint64_t)all * sizeof(double), "the norm of gradients"));
+  double *sums = (void *)t->chunks.data;
   for (uint32_t k = 0; k < t->n; k++) {
     const moec_rt_leaf *l = &t->leaves[k];
-    int64_t chunks = (l->n + CHUNK - 1) / CHUNK;
-    squares s = {m->host[l->grad], l->type, l->n, (double *)(void *)t->sums.data};
     if (!l->has_grad) continue;
-    moec_rt_parallel_for(m->pool, chunks, 1, sum_chunks, &s);
-    for (int64_t c = 0; c < chunks; c++) total += s.sums[c];
+    MOEC_TRY(m->device->train->squares(m, l->at_type, l->at, l->n, sums + n));
+    n += chunks_of(l);
   }
-  *out = sqrt(total);
+  *out_n = n;
   return NULL;
 }
 
 moec_status *moec_clip_gradients(moec_model *m, double max_norm, double *norm) {
-  double n;
+  moec_rt_train *t = &m->train;
+  int64_t n;
   MOEC_TRY(need_gradients(m));
   if (!(max_norm > 0)) return wrong("max_norm: expected a positive number, got %g", max_norm);
-  MOEC_TRY(norm_of(m, &n));
-  if (norm) *norm = n;
-  if (!isfinite(n)) return wrong("gradients: expected a finite norm, got %g", n);
-  if (max_norm / (n + 1e-6) < 1) scale(m, max_norm / (n + 1e-6));
-  return NULL;
+  MOEC_TRY(sum_squares(m, &n));
+  if (!t->scaled) MOEC_TRY(set_scale(m, 1));
+  MOEC_TRY(m->device->train->clip(m, (const double *)(void *)t->chunks.data, n, max_norm, scale_at(t)));
+  t->unchecked = true;
+  if (!norm && !m->device->in_host) return NULL;
+  moec_cuda_scale s;
+  MOEC_TRY(m->device->read(m, &s, scale_at(t), sizeof s));
+  t->unchecked = false;
+  if (norm) *norm = s.norm;
+  if (!s.bad) return NULL;
+  s.scale = s.before, s.bad = 0;
+  MOEC_TRY(m->device->write(m, scale_at(t), &s, sizeof s));
+  return wrong("gradients: expected a finite norm, got %g", s.norm);
+}
+
+moec_status *moec_rt_check_norm(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  moec_cuda_scale s;
+  if (!t->unchecked) return NULL;
+  MOEC_TRY(m->device->read(m, &s, scale_at(t), sizeof s));
+  t->unchecked = false;
+  if (!s.bad) return NULL;
+  const moec_cuda_scale one = {.scale = 1, .before = 1};
+  MOEC_TRY(m->device->write(m, scale_at(t), &one, sizeof one));
+  return wrong("gradients: expected a finite norm when they were clipped last, got %g; they made no update", s.norm);
 }

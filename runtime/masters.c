@@ -1,45 +1,86 @@
-/* Memory that an optimizer may write to. Until the first update parameters lie where they were
- * loaded, in mapped files for the most part; then every one that is trained gets an f32 master. */
+/* Memory that an optimizer may write to, on the device. Until the first update parameters lie where they were loaded, in
+ * mapped files for the most part where that is the host; then every one that is trained gets an f32 master. */
 #include <string.h>
 
 #include "runtime/convert.h"
 #include "runtime/model.h"
+#include "runtime/pieces.h"
 
-static const moec_plan_tensor *tensor_of(const moec_model *m, const moec_rt_leaf *l) {
-  return &m->plan.tensors[m->plan.params[l->param].tensor];
+static const moec_plan_param *param_of(const moec_model *m, const moec_rt_leaf *l) {
+  return &m->plan.params[l->param];
 }
 
-static uint64_t rounded(uint64_t bytes) { return (bytes / MOEC_RT_ALIGN + 1) * MOEC_RT_ALIGN; }
+static uint64_t element(moec_dtype type) { return moec_dtype_get(type)->bytes; }
 
-/* Whether the compute copy is among those made on loading. */
+/* Whether the compute copy lies where it can be written: on a device, and among those made on loading. */
 static bool is_private(const moec_model *m, const void *data) {
   const moec_rt_arena *a = &m->params.copies;
+  if (!m->device->in_host) return true;
   return a->data && (const uint8_t *)data >= a->data && (const uint8_t *)data < a->data + a->size;
 }
 
 /* Bytes of the new compute copy and of the master, 0 where there is need of none. */
 static void bytes_of(const moec_model *m, const moec_rt_leaf *l, uint64_t *copy, uint64_t *master) {
-  const moec_plan_tensor *t = tensor_of(m, l);
-  uint64_t element = moec_dtype_get((moec_dtype)t->dtype)->bytes;
-  *copy = is_private(m, m->host[l->weight]) ? 0 : rounded((uint64_t)l->n * element);
-  *master = t->dtype == MOEC_F32 ? 0 : rounded((uint64_t)l->n * sizeof(float));
+  *copy = is_private(m, m->buffers[l->weight]) ? 0 : moec_rt_rounded((uint64_t)l->n * element(l->type));
+  *master = l->type == MOEC_F32 ? 0 : moec_rt_rounded((uint64_t)l->n * sizeof(float));
 }
 
-static void move(moec_model *m, uint32_t k, uint8_t *to) {
+/* The buffers of all parameters that share the storage of leaf |k|. */
+static void set_address(const moec_model *m, void **addresses, uint32_t k, void *to) {
   const moec_rt_plan *p = &m->plan;
+  for (uint32_t i = 0; i < p->n_params; i++) {
+    if (m->train.leaf_of[i] == k) addresses[p->tensors[p->params[i].tensor].buffer] = to;
+  }
+}
+
+/* ---- values ------------------------------------------------------------------------------ */
+
+/* As the leaf's source has them, which may be more exact than the compute copy. */
+static void load_values(const moec_model *m, const moec_rt_leaf *l, float *to) {
+  const moec_rt_plan *p = &m->plan;
+  const moec_plan_param *x = param_of(m, l);
+  moec_plan_tensor wide = p->tensors[x->tensor];
+  wide.dtype = MOEC_F32;
+  if (l->n && x->n_pieces != 1) memset(to, 0, (size_t)l->n * sizeof *to); /* as params.c has it */
+  for (uint32_t k = 0; k < x->n_pieces; k++) {
+    const moec_plan_piece *piece = &p->pieces[x->pieces + k];
+    moec_rt_piece_load(p, piece, &wide, to, moec_rt_piece_bytes(p, &m->params, piece));
+  }
+}
+
+moec_status *moec_rt_leaf_values(const moec_model *m, const moec_rt_leaf *l, float *to) {
+  if (!l->master) return load_values(m, l, to), NULL;
+  return m->device->read((moec_model *)(uintptr_t)m, to, l->master, (uint64_t)l->n * sizeof *to);
+}
+
+/* A master from the compute copy where that is as exact as the source, on the device. */
+static moec_status *fill_master(moec_model *m, const moec_rt_leaf *l) {
+  const moec_plan_param *x = param_of(m, l);
+  bool exact = true;
+  for (uint32_t k = 0; k < x->n_pieces; k++) exact = exact && m->plan.pieces[x->pieces + k].dtype == l->type;
+  if (exact) return m->device->train->add(m, l->master, false, l->type, m->buffers[l->weight], NULL, l->n);
+  if (m->device->in_host) return load_values(m, l, l->master), NULL;
+  uint64_t bytes = (uint64_t)l->n * sizeof(float);
+  float *values = moec_rt_alloc(&m->memory, bytes, false);
+  if (!values) return moec_rt_no_memory("a parameter to be trained", bytes);
+  load_values(m, l, values);
+  moec_status *s = m->device->write(m, l->master, values, bytes);
+  moec_rt_free(&m->memory, values);
+  return s;
+}
+
+/* ---- masters ----------------------------------------------------------------------------- */
+
+static moec_status *move(moec_model *m, uint32_t k, uint8_t *to) {
   moec_rt_leaf *l = &m->train.leaves[k];
-  const moec_plan_tensor *t = tensor_of(m, l);
   uint64_t copy, master;
   bytes_of(m, l, &copy, &master);
-  void *from = m->host[l->weight];
   if (copy) {
-    if (l->n) memcpy(to, from, (size_t)l->n * moec_dtype_get((moec_dtype)t->dtype)->bytes);
-    for (uint32_t i = 0; i < p->n_params; i++) {
-      if (m->train.leaf_of[i] == k) m->host[p->tensors[p->params[i].tensor].buffer] = to;
-    }
+    if (l->n) memcpy(to, m->buffers[l->weight], (size_t)l->n * element(l->type)); /* both are the host's */
+    set_address(m, m->buffers, k, to);
   }
-  l->master = master ? (void *)(to + copy) : m->host[l->weight];
-  if (master) moec_rt_convert(MOEC_F32, l->master, 1, (moec_dtype)t->dtype, from, 1, l->n);
+  l->master = master ? (void *)(to + copy) : m->buffers[l->weight];
+  return master ? fill_master(m, l) : NULL;
 }
 
 moec_status *moec_rt_masters_make(moec_model *m) {
@@ -48,62 +89,79 @@ moec_status *moec_rt_masters_make(moec_model *m) {
   if (!t->n || t->leaves[0].master) return NULL;
   for (uint32_t k = 0; k < t->n; k++) {
     bytes_of(m, &t->leaves[k], &copy, &master);
-    if (__builtin_add_overflow(total, copy, &total) ||
-        __builtin_add_overflow(total, master, &total)) {
+    if (__builtin_add_overflow(total, copy, &total) || __builtin_add_overflow(total, master, &total))
       return moec_rt_no_memory("parameters to be trained", UINT64_MAX);
-    }
   }
-  if (total) {
-    MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->weights, total, "parameters to be trained"));
-  }
+  if (total) MOEC_TRY(moec_rt_device_reserve(m, &t->weights, total, "parameters to be trained"));
   for (uint32_t k = 0; k < t->n; k++) {
     bytes_of(m, &t->leaves[k], &copy, &master);
-    move(m, k, total ? t->weights.data + at : NULL); /* NULL: nothing in it has a size */
+    MOEC_TRY(move(m, k, total ? t->weights.data + at : NULL)); /* NULL: nothing in it has a size */
     at += copy + master;
   }
   return NULL;
 }
 
-/* What of |schedule| depends on what was updated, again. */
+/* Steps of |schedule| that depend on what was updated, again. Nothing waits for them: their indices are constants, which
+ * loading has checked. */
 static moec_status *run_derived(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
   const moec_rt_plan *p = &m->plan;
+  uint32_t i = p->schedule_begin[schedule], end = p->schedule_begin[schedule + 1];
+  while (i < end && !m->train.derived[i]) i++;
+  if (i == end) return NULL;
   MOEC_TRY(m->device->begin(m, schedule, b));
-  for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
+  for (; i < end; i++) {
     if (m->train.derived[i]) MOEC_TRY(moec_rt_run_step(m, i, b));
   }
-  return m->device->end(m, schedule);
+  return NULL;
+}
+
+moec_status *moec_rt_derive(moec_model *m) {
+  MOEC_TRY(run_derived(m, MOEC_AT_LOAD, m->fixed));
+  return m->bound ? run_derived(m, MOEC_AT_BIND, m->bound) : NULL;
 }
 
 moec_status *moec_rt_masters_apply(moec_model *m) {
   for (uint32_t k = 0; k < m->train.n; k++) {
     const moec_rt_leaf *l = &m->train.leaves[k];
-    moec_dtype type = (moec_dtype)tensor_of(m, l)->dtype;
-    if (type == MOEC_F32) continue;
-    moec_rt_convert(type, m->host[l->weight], 1, MOEC_F32, l->master, 1, l->n);
+    if (l->type == MOEC_F32) continue;
+    MOEC_TRY(m->device->train->narrow(m, l->type, m->buffers[l->weight], l->master, l->n));
   }
-  MOEC_TRY(moec_rt_copies_update(m));
-  MOEC_TRY(run_derived(m, MOEC_AT_LOAD, m->fixed));
-  return m->bound ? run_derived(m, MOEC_AT_BIND, m->bound) : NULL;
+  m->train.is_copied = false;
+  return moec_rt_derive(m);
 }
+
+/* ---- the host's copies ------------------------------------------------------------------- */
+
+moec_status *moec_rt_copies_fetch(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  uint64_t total = 0, at = 0;
+  if (m->device->in_host || t->is_copied || !t->n || !t->leaves[0].master) return NULL;
+  for (uint32_t k = 0; k < t->n; k++) total += moec_rt_rounded((uint64_t)t->leaves[k].n * element(t->leaves[k].type));
+  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->copies, total, "parameters"));
+  for (uint32_t k = 0; k < t->n; k++) {
+    const moec_rt_leaf *l = &t->leaves[k];
+    uint64_t bytes = (uint64_t)l->n * element(l->type);
+    MOEC_TRY(m->device->read(m, t->copies.data + at, m->buffers[l->weight], bytes));
+    set_address(m, m->host, k, t->copies.data + at);
+    at += moec_rt_rounded(bytes);
+  }
+  t->is_copied = true;
+  return NULL;
+}
+
+/* ---- moments ----------------------------------------------------------------------------- */
 
 moec_status *moec_rt_moments_make(moec_model *m, const moec_optimizer *o) {
   moec_rt_train *t = &m->train;
-  uint64_t each = o->kind == MOEC_ADAMW ? 2 : o->momentum != 0, total = 0, at = 0;
+  uint64_t each = o->kind == MOEC_ADAMW ? 2 : o->momentum != 0;
+  uint64_t total = moec_rt_array(t->float_bytes, each);
   if (!each || !t->n || t->leaves[0].first) return NULL;
-  for (uint32_t k = 0; k < t->n; k++) {
-    if (__builtin_add_overflow(total, each * rounded((uint64_t)t->leaves[k].n * sizeof(float)),
-                               &total)) {
-      return moec_rt_no_memory("moments", UINT64_MAX);
-    }
-  }
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->moments, total, "moments"));
-  memset(t->moments.data, 0, total);
+  MOEC_TRY(moec_rt_device_reserve(m, &t->moments, total, "moments"));
+  MOEC_TRY(m->device->fill(m, t->moments.data, 0, total));
   for (uint32_t k = 0; k < t->n; k++) {
     moec_rt_leaf *l = &t->leaves[k];
-    uint64_t bytes = rounded((uint64_t)l->n * sizeof(float));
-    l->first = (void *)(t->moments.data + at);
-    if (each == 2) l->second = (void *)(t->moments.data + at + bytes);
-    at += each * bytes;
+    l->first = (void *)(t->moments.data + l->offset);
+    if (each == 2) l->second = (void *)(t->moments.data + t->float_bytes + l->offset);
   }
   return NULL;
 }

@@ -1,10 +1,9 @@
-/* include/moec.h: AdamW and SGD. Elements are updated in f32; what is the same for all of them is worked
- * out in f64. */
+/* include/moec.h: AdamW and SGD: their settings, and what they do with each parameter. Elements are updated by the
+ * device. */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 
-#include "runtime/convert.h"
 #include "runtime/model.h"
 
 static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
@@ -98,82 +97,38 @@ static double decay_of(const moec_model *m, const moec_rt_leaf *l) {
 
 /* ---- updates ----------------------------------------------------------------------------- */
 
-typedef struct update {
-  float *w, *first, *second;
-  const void *g;
-  moec_dtype type;       /* of |g| */
-  float keep;            /* AdamW: 1 - lr * decay */
-  float beta2, eps;      /* AdamW */
-  float grow1, grow2;    /* AdamW: 1 - beta, rounded once */
-  float decay, momentum; /* SGD */
-  float lr;              /* AdamW: divided by the first bias correction */
-  float scale;           /* AdamW: 1 / sqrt(the second bias correction) */
-  bool has_first;        /* SGD: the moment is there, from an earlier step */
-  void (*fn)(const struct update *u, const float *g, int64_t first_element, int64_t n);
-} update;
-
-/* A square root that sets errno is not vectorised. */
-#if defined(__GNUC__) && !defined(__clang__)
-__attribute__((optimize("O3", "no-math-errno")))
-#endif
-static void
-adamw(const update *u, const float *restrict g, int64_t first_element, int64_t n) {
-  float *restrict w = u->w + first_element, *restrict first = u->first + first_element;
-  float *restrict second = u->second + first_element;
-  for (int64_t i = 0; i < n; i++) {
-    first[i] += (g[i] - first[i]) * u->grow1;
-    second[i] = second[i] * u->beta2 + g[i] * g[i] * u->grow2;
-    float root = sqrtf(second[i]) * u->scale + u->eps;
-    w[i] = w[i] * u->keep - u->lr * (first[i] / root);
-  }
-}
-
-MOEC_RT_VECTOR static void sgd(const update *u, const float *restrict g, int64_t first_element, int64_t n) {
-  float *restrict w = u->w + first_element;
-  for (int64_t i = 0; i < n; i++) w[i] -= u->lr * (g[i] + u->decay * w[i]);
-}
-
-MOEC_RT_VECTOR static void sgd_momentum(const update *u, const float *restrict g, int64_t first_element, int64_t n) {
-  float *restrict w = u->w + first_element, *restrict first = u->first + first_element;
-  float momentum = u->has_first ? u->momentum : 0;
-  for (int64_t i = 0; i < n; i++) {
-    first[i] = first[i] * momentum + (g[i] + u->decay * w[i]);
-    w[i] -= u->lr * first[i];
-  }
-}
-
-static void update_range(void *ctx, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const update u = *(const update *)ctx;
-  float room[MOEC_RT_CHUNK];
-  for (int64_t i = begin; i < end; i += MOEC_RT_CHUNK) {
-    int64_t n = end - i < MOEC_RT_CHUNK ? end - i : MOEC_RT_CHUNK;
-    u.fn(&u, moec_rt_floats(u.type, u.g, i, n, room), i, n);
-  }
-}
-
-static void update_leaf(moec_model *m, moec_rt_leaf *l) {
+/* What the next update of |l| has of its own, worked out in f64. */
+static moec_cuda_update scalars_of(const moec_model *m, const moec_rt_leaf *l) {
   const moec_optimizer *o = &m->train.optimizer;
-  double decay = decay_of(m, l), step = (double)++l->updates;
-  update u = {.w = l->master,
-              .first = l->first,
-              .second = l->second,
-              .g = m->host[l->grad],
-              .type = l->type,
-              .decay = (float)decay,
-              .lr = (float)o->lr,
-              .momentum = (float)o->momentum,
-              .has_first = l->updates > 1,
-              .fn = o->momentum != 0 ? sgd_momentum : sgd};
-  if (o->kind == MOEC_ADAMW) {
-    u.fn = adamw;
-    u.keep = (float)(1 - o->lr * decay);
-    u.beta2 = (float)o->beta2, u.eps = (float)o->eps;
-    u.grow1 = (float)(1 - o->beta1), u.grow2 = (float)(1 - o->beta2);
-    u.lr = (float)(o->lr / (1 - pow(o->beta1, step)));
-    u.scale = (float)(1 / sqrt(1 - pow(o->beta2, step)));
-  }
-  moec_rt_each(m->pool, l->n, update_range, &u);
+  double decay = decay_of(m, l), step = (double)l->updates + 1;
+  moec_cuda_update u = {.lr = (float)o->lr,
+                        .decay = (float)decay,
+                        .momentum = l->updates ? (float)o->momentum : 0};
+  if (o->kind != MOEC_ADAMW) return u;
+  u.keep = (float)(1 - o->lr * decay);
+  u.beta2 = (float)o->beta2, u.eps = (float)o->eps;
+  u.grow1 = (float)(1 - o->beta1), u.grow2 = (float)(1 - o->beta2);
+  u.lr = (float)(o->lr / (1 - pow(o->beta1, step)));
+  u.root = (float)(1 / sqrt(1 - pow(o->beta2, step)));
+  return u;
+}
+
+static moec_status *update_leaf(moec_model *m, uint32_t k) {
+  const moec_rt_train *t = &m->train;
+  const moec_rt_leaf *l = &t->leaves[k];
+  const uint8_t *by = t->scalars.data + sizeof(moec_cuda_scale) + k * sizeof(moec_cuda_update);
+  const moec_rt_update u = {.adamw = t->optimizer.kind == MOEC_ADAMW,
+                            .w = l->master,
+                            .first = l->first,
+                            .second = l->second,
+                            .g = l->at,
+                            .g_type = l->at_type,
+                            .copy = l->type == MOEC_F32 ? NULL : m->buffers[l->weight],
+                            .copy_type = l->type,
+                            .n = l->n,
+                            .by = (const void *)by,
+                            .scale = moec_rt_scale(m)};
+  return m->device->train->update(m, &u);
 }
 
 moec_status *moec_optimizer_step(moec_model *m) {
@@ -182,16 +137,21 @@ moec_status *moec_optimizer_step(moec_model *m) {
   MOEC_TRY(need_optimizer(m));
   for (uint32_t k = 0; k < t->n; k++) any = any || t->leaves[k].has_grad;
   if (!any) return wrong("expected gradients to be computed before an update, got none");
-  MOEC_TRY(moec_rt_gradients_fetch(m));
+  MOEC_TRY(moec_rt_gradients_return(m));
   MOEC_TRY(moec_rt_masters_make(m));
   MOEC_TRY(moec_rt_moments_make(m, &t->optimizer));
+  MOEC_TRY(moec_rt_scalars_make(m));
+  for (uint32_t k = 0; k < t->n; k++) t->next[k] = scalars_of(m, &t->leaves[k]);
+  MOEC_TRY(m->device->write(m, t->scalars.data + sizeof(moec_cuda_scale), t->next, t->n * sizeof *t->next));
   for (uint32_t k = 0; k < t->n; k++) {
-    if (t->leaves[k].has_grad) update_leaf(m, &t->leaves[k]);
+    if (!t->leaves[k].has_grad) continue;
+    MOEC_TRY(update_leaf(m, k));
+    t->leaves[k].updates++;
   }
   t->step++;
   t->updates++;
-  t->pending = false;
-  return moec_rt_masters_apply(m);
+  t->pending = t->is_copied = false;
+  return moec_rt_derive(m);
 }
 
 /* ---- progress ---------------------------------------------------------------------------- */

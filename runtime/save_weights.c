@@ -37,10 +37,43 @@ static const moec_rt_leaf *updated(const moec_model *m, uint32_t i) {
   return k != MOEC_NONE && m->train.leaves[k].master ? &m->train.leaves[k] : NULL;
 }
 
-static void store(const moec_model *m, const change *c, void *bytes) {
+/* Values of updated leaves in the host's memory: those asked for last, since files have the pieces of two or three
+ * stacked parameters by turns. */
+typedef struct values {
+  struct {
+    const moec_rt_leaf *leaf;
+    float *data;
+    uint64_t used;
+  } of[4];
+  uint64_t tick;
+} values;
+
+static void values_fini(values *v) {
+  for (int i = 0; i < 4; i++) free(v->of[i].data);
+}
+
+static moec_status *get_values(const moec_model *m, const moec_rt_leaf *l, values *v, const float **out) {
+  int at = 0;
+  *out = l->master;
+  if (m->device->in_host) return NULL;
+  for (int i = 0; i < 4; i++) {
+    if (v->of[i].leaf == l) return v->of[i].used = ++v->tick, *out = v->of[i].data, NULL;
+    if (v->of[i].used < v->of[at].used) at = i;
+  }
+  free(v->of[at].data);
+  float *data = malloc((size_t)l->n * sizeof *data + 1);
+  v->of[at].leaf = data ? l : NULL, v->of[at].data = data, v->of[at].used = ++v->tick;
+  if (!data) return moec_rt_no_memory("weights", (uint64_t)l->n * sizeof *data);
+  *out = data;
+  return moec_rt_leaf_values(m, l, data);
+}
+
+static moec_status *store(const moec_model *m, const change *c, values *v, void *bytes) {
   const moec_rt_plan *p = &m->plan;
-  moec_rt_piece_store(p, c->piece, &p->tensors[p->params[c->param].tensor], MOEC_F32,
-                      c->leaf->master, bytes);
+  const float *from;
+  MOEC_TRY(get_values(m, c->leaf, v, &from));
+  moec_rt_piece_store(p, c->piece, &p->tensors[p->params[c->param].tensor], MOEC_F32, from, bytes);
+  return NULL;
 }
 
 /* ---- weights files ----------------------------------------------------------------------- */
@@ -80,15 +113,15 @@ static moec_status *collect(const moec_model *m, uint32_t file, change *out, siz
 }
 
 static moec_status *write_changed(const moec_model *m, moec_outfile *f, const moec_map *source,
-                                  const change *changes, size_t n) {
+                                  const change *changes, size_t n, values *v) {
   uint64_t at = 0;
   for (size_t i = 0; i < n; i++) {
     const change *c = &changes[i];
     MOEC_TRY(moec_outfile_write(f, source->data + at, c->offset - at));
     void *bytes = malloc(c->size);
     if (!bytes) return moec_rt_no_memory("a tensor to be written", c->size);
-    store(m, c, bytes);
-    moec_status *s = moec_outfile_write(f, bytes, c->size);
+    moec_status *s = store(m, c, v, bytes);
+    if (!s) s = moec_outfile_write(f, bytes, c->size);
     free(bytes);
     if (s) return s;
     at = c->offset + c->size;
@@ -96,14 +129,14 @@ static moec_status *write_changed(const moec_model *m, moec_outfile *f, const mo
   return moec_outfile_write(f, source->data + at, source->size - at);
 }
 
-static moec_status *save_file(const moec_model *m, const char *dir, uint32_t file, change *room) {
+static moec_status *save_file(const moec_model *m, const char *dir, uint32_t file, change *room, values *v) {
   char path[PATH_MAX];
   size_t n;
   moec_outfile *f;
   MOEC_TRY(collect(m, file, room, &n));
   snprintf(path, sizeof path, "%s/%s", dir, moec_rt_str(&m->plan, m->plan.files[file].name));
   MOEC_TRY(moec_outfile_begin(path, 0644, &f));
-  return moec_outfile_end(f, write_changed(m, f, &m->params.files[file], room, n));
+  return moec_outfile_end(f, write_changed(m, f, &m->params.files[file], room, n, v));
 }
 
 /* ---- weights that were inside the model's file ------------------------------------------- */
@@ -114,7 +147,7 @@ typedef struct inlined {
   size_t n;
 } inlined;
 
-static moec_status *add_inlined(const moec_model *m, uint32_t i, const moec_plan_piece *x,
+static moec_status *add_inlined(const moec_model *m, uint32_t i, const moec_plan_piece *x, values *v,
                                 inlined *out) {
   moec_tensor *t = &out->tensors[out->n];
   const moec_rt_leaf *l = updated(m, i);
@@ -122,10 +155,8 @@ static moec_status *add_inlined(const moec_model *m, uint32_t i, const moec_plan
   const char *name = moec_rt_str(&m->plan, x->name);
   out->names[out->n++] = *name ? name : moec_rt_str(&m->plan, m->plan.params[i].name);
   const change c = {0, 0, x, l, i};
-  if (l)
-    store(m, &c, t->data);
-  else if (moec_tensor_bytes(t))
-    memcpy(t->data, m->plan.data + x->offset, moec_tensor_bytes(t));
+  if (l) return store(m, &c, v, t->data);
+  if (moec_tensor_bytes(t)) memcpy(t->data, m->plan.data + x->offset, moec_tensor_bytes(t));
   return NULL;
 }
 
@@ -136,13 +167,13 @@ static bool has_name(const inlined *x, const char *name) {
   return false;
 }
 
-static moec_status *collect_inlined(const moec_model *m, inlined *out) {
+static moec_status *collect_inlined(const moec_model *m, values *v, inlined *out) {
   const moec_rt_plan *p = &m->plan;
   for (uint32_t i = 0; i < p->n_params; i++) {
     for (uint32_t k = 0; k < p->params[i].n_pieces; k++) {
       const moec_plan_piece *x = &p->pieces[p->params[i].pieces + k];
       if (x->file != MOEC_NONE || has_name(out, moec_rt_str(p, x->name))) continue;
-      MOEC_TRY(add_inlined(m, i, x, out));
+      MOEC_TRY(add_inlined(m, i, x, v, out));
     }
   }
   return NULL;
@@ -164,11 +195,11 @@ static void inlined_path(const moec_model *m, const char *dir, char out[PATH_MAX
 }
 
 /* There is no such file where no weights were inside. */
-static moec_status *save_inlined(const moec_model *m, const char *dir) {
+static moec_status *save_inlined(const moec_model *m, const char *dir, values *v) {
   inlined x = {0};
   x.names = calloc((size_t)m->plan.n_pieces + 1, sizeof *x.names);
   x.tensors = calloc((size_t)m->plan.n_pieces + 1, sizeof *x.tensors);
-  moec_status *s = x.names && x.tensors ? collect_inlined(m, &x)
+  moec_status *s = x.names && x.tensors ? collect_inlined(m, v, &x)
                                         : moec_error(MOEC_OUT_OF_MEMORY, "no memory for weights");
   if (!s && x.n) {
     char path[PATH_MAX];
@@ -223,14 +254,14 @@ static moec_status *copy_beside(const char *from, const char *dir) {
   return s;
 }
 
-static moec_status *save_files(const moec_model *m, const char *dir) {
+static moec_status *save_files(const moec_model *m, const char *dir, values *v) {
   const moec_rt_plan *p = &m->plan;
   char folder[PATH_MAX], done[PATH_MAX] = "";
   change *room = calloc((size_t)p->n_pieces + 1, sizeof *room);
   if (!room) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for weights");
   moec_status *s = NULL;
   for (uint32_t i = 0; !s && i < p->n_files; i++) {
-    s = save_file(m, dir, i, room);
+    s = save_file(m, dir, i, room, v);
     folder_of(m->params.paths[i], folder);
     if (s || !strcmp(folder, done)) continue;
     s = copy_beside(folder, dir);
@@ -252,8 +283,11 @@ static moec_status *save(const moec_model *m, const char *dir) {
     return moec_error(MOEC_INVALID_ARGUMENT,
                       "expected another folder than %s, where the weights were read from", dir);
   }
-  MOEC_TRY(save_files(m, dir));
-  return save_inlined(m, dir);
+  values v = {0};
+  moec_status *s = save_files(m, dir, &v);
+  if (!s) s = save_inlined(m, dir, &v);
+  values_fini(&v);
+  return s;
 }
 
 moec_status *moec_save_weights(const moec_model *m, const char *dir) {

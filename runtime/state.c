@@ -14,7 +14,6 @@
 
 #include "base/file.h"
 #include "base/safetensors.h"
-#include "runtime/convert.h"
 #include "runtime/model.h"
 
 enum { FIXED = 4, PER_LEAF = 4, OPTIONS = 8, NAME = 1024 };
@@ -45,11 +44,19 @@ static void identity(const moec_model *m, uint8_t out[32]) {
 
 /* ---- saving ------------------------------------------------------------------------------ */
 
+/* Where the data of a tensor comes from. */
+typedef struct source {
+  const moec_rt_leaf *leaf; /* NULL: the tensor has its data */
+  const float *at;          /* a moment, in the device's memory; NULL: the leaf's values */
+} source;
+
 typedef struct table {
   const moec_model *m;
   size_t n;
   char (*names)[NAME];
   moec_tensor *tensors;
+  source *sources;
+  float *room; /* of the host, for one tensor of a leaf */
   uint8_t model[32];
   double options[OPTIONS];
 } table;
@@ -86,25 +93,15 @@ static void put(table *t, const char *prefix, const char *name, moec_dtype type,
   memcpy(x->dims, dims, rank * sizeof *dims);
 }
 
-static void put_leaf(table *t, const moec_rt_leaf *l, const char *prefix, const float *data) {
+static void put_leaf(table *t, const moec_rt_leaf *l, const char *prefix, const float *at) {
   const moec_rt_plan *p = &t->m->plan;
   moec_tensor v;
+  t->sources[t->n] = (source){l, at};
   moec_rt_tensor_view(t->m, t->m->fixed, p->params[l->param].tensor, &v);
-  put(t, prefix, moec_rt_str(p, p->params[l->param].name), MOEC_F32, v.rank, v.dims, data);
+  put(t, prefix, moec_rt_str(p, p->params[l->param].name), MOEC_F32, v.rank, v.dims, NULL);
 }
 
-/* The values of a leaf that was never updated, where they are not f32. |room| is the caller's. */
-static const float *values_of(const moec_model *m, const moec_rt_leaf *l, float **room) {
-  moec_tensor v;
-  if (l->master) return l->master;
-  moec_rt_tensor_view(m, m->fixed, m->plan.params[l->param].tensor, &v);
-  if (v.dtype == MOEC_F32) return v.data;
-  *room = malloc((size_t)l->n * sizeof(float) + 1);
-  if (*room) moec_rt_convert(MOEC_F32, *room, 1, v.dtype, v.data, 1, l->n);
-  return *room;
-}
-
-static moec_status *fill(table *t, float **rooms) {
+static void fill(table *t) {
   const moec_rt_train *x = &t->m->train;
   const int64_t one = 1, two = 2, bytes = sizeof t->model, options = OPTIONS;
   identity(t->m, t->model);
@@ -115,41 +112,51 @@ static moec_status *fill(table *t, float **rooms) {
   put(t, "", "progress.rng", MOEC_U64, 1, &two, x->rng);
   for (uint32_t k = 0; k < x->n; k++) {
     const moec_rt_leaf *l = &x->leaves[k];
-    const float *values = values_of(t->m, l, &rooms[k]);
-    if (!values && l->n) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for the state");
-    put_leaf(t, l, "parameter.", values);
+    put_leaf(t, l, "parameter.", NULL);
     put(t, "updates.", moec_rt_str(&t->m->plan, t->m->plan.params[l->param].name), MOEC_I64, 1,
         &one, &l->updates);
     if (l->first) put_leaf(t, l, "first.", l->first);
     if (l->second) put_leaf(t, l, "second.", l->second);
   }
-  return NULL;
 }
 
-static moec_status *write(const char *path, const table *t) {
+static moec_status *data_of(void *ctx, size_t i, const void **out) {
+  const table *t = ctx;
+  const source *x = &t->sources[i];
+  *out = x->leaf ? t->room : t->tensors[i].data;
+  if (!x->leaf) return NULL;
+  if (!x->at) return moec_rt_leaf_values(t->m, x->leaf, t->room);
+  moec_model *m = (moec_model *)(uintptr_t)t->m;
+  return m->device->read(m, t->room, x->at, (uint64_t)x->leaf->n * sizeof(float));
+}
+
+static moec_status *write(const char *path, table *t) {
   const char **names = calloc(t->n, sizeof *names);
   if (!names) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for the state");
   for (size_t i = 0; i < t->n; i++) names[i] = t->names[i];
-  moec_status *s = moec_safetensors_write(path, t->n, names, t->tensors);
+  moec_status *s = moec_safetensors_write_each(path, t->n, names, t->tensors, data_of, t);
   free(names);
   return s;
 }
 
 moec_status *moec_save_state(const moec_model *m, const char *path) {
   MOEC_TRY(moec_rt_need_training(m));
+  MOEC_TRY(moec_rt_check_norm((moec_model *)(uintptr_t)m));
   size_t leaves = m->train.n, most = FIXED + PER_LEAF * leaves;
+  int64_t largest = 1;
+  for (size_t k = 0; k < leaves; k++) largest = m->train.leaves[k].n > largest ? m->train.leaves[k].n : largest;
   table t = {.m = m};
   t.names = calloc(most, sizeof *t.names);
   t.tensors = calloc(most, sizeof *t.tensors);
-  float **rooms = calloc(leaves + 1, sizeof *rooms);
-  moec_status *s = t.names && t.tensors && rooms
-                       ? fill(&t, rooms)
-                       : moec_error(MOEC_OUT_OF_MEMORY, "no memory for the state");
+  t.sources = calloc(most, sizeof *t.sources);
+  t.room = malloc((size_t)largest * sizeof *t.room);
+  moec_status *s = NULL;
+  if (!t.names || !t.tensors || !t.sources || !t.room)
+    s = moec_error(MOEC_OUT_OF_MEMORY, "no memory for the state");
+  if (!s) fill(&t);
   if (!s) s = write(path, &t);
-  for (size_t k = 0; rooms && k < leaves; k++) free(rooms[k]);
-  free(rooms);
-  free(t.tensors);
-  free(t.names);
+  void *const blocks[] = {t.names, t.tensors, t.sources, t.room};
+  for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) free(blocks[i]);
   return moec_context(s, "state of training");
 }
 
@@ -250,9 +257,10 @@ static moec_status *choose(const moec_model *m, const loaded *x, moec_optimizer 
 }
 
 /* Moments that the file has not are zero: it was made before the first step. */
-static void copy(const moec_rt_leaf *l, float *to, const void *from) {
-  if (to && l->n && from) memcpy(to, from, (size_t)l->n * sizeof *to);
-  if (to && l->n && !from) memset(to, 0, (size_t)l->n * sizeof *to);
+static moec_status *copy(moec_model *m, const moec_rt_leaf *l, float *to, const void *from) {
+  uint64_t bytes = (uint64_t)l->n * sizeof *to;
+  if (!to) return NULL;
+  return from ? m->device->write(m, to, from, bytes) : m->device->fill(m, to, 0, bytes);
 }
 
 static moec_status *take(moec_model *m, const loaded *x) {
@@ -265,9 +273,9 @@ static moec_status *take(moec_model *m, const loaded *x) {
   for (uint32_t k = 0; k < t->n; k++) {
     moec_rt_leaf *l = &t->leaves[k];
     const void *const *at = &x->values[PER_LEAF * k];
-    copy(l, l->master, at[VALUES]);
-    copy(l, l->first, at[FIRST]);
-    copy(l, l->second, at[SECOND]);
+    MOEC_TRY(copy(m, l, l->master, at[VALUES]));
+    MOEC_TRY(copy(m, l, l->first, at[FIRST]));
+    MOEC_TRY(copy(m, l, l->second, at[SECOND]));
     memcpy(&l->updates, at[UPDATES], sizeof l->updates);
     l->has_grad = false;
   }
@@ -275,7 +283,7 @@ static moec_status *take(moec_model *m, const loaded *x) {
   t->chosen = t->chosen || chosen;
   t->step = x->step;
   memcpy(t->rng, x->rng, sizeof t->rng);
-  t->pending = false;
+  t->pending = t->scaled = t->is_lent = false;
   return moec_rt_masters_apply(m);
 }
 
@@ -291,6 +299,7 @@ moec_status *moec_load_state(moec_model *m, const char *path) {
   moec_safetensors *st;
   loaded x = {0};
   MOEC_TRY(moec_rt_need_training(m));
+  if (!m->device->train) return moec_error(MOEC_UNSUPPORTED, "expected a model that was opened to be run");
   MOEC_TRY(moec_safetensors_open(path, &st));
   moec_status *s = load(m, st, &x);
   free(x.values);

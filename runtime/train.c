@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/convert.h"
 #include "runtime/model.h"
 
 /* ---- leaves ------------------------------------------------------------------------------ */
@@ -45,6 +44,10 @@ static moec_status *add_leaf(moec_model *m, uint32_t i) {
   l->grad = p->tensors[p->params[i].grad].buffer;
   l->type = (moec_dtype)p->tensors[p->params[i].grad].dtype;
   l->n = p->static_values[p->buffers[l->grad].bytes] / (int64_t)moec_dtype_get(l->type)->bytes;
+  l->offset = t->float_bytes;
+  uint64_t bytes = moec_rt_array((uint64_t)l->n, sizeof(float));
+  if (bytes > PTRDIFF_MAX || __builtin_add_overflow(t->float_bytes, moec_rt_rounded(bytes), &t->float_bytes))
+    return moec_rt_no_memory("gradients", UINT64_MAX);
   t->leaf_of[i] = t->n++;
   return NULL;
 }
@@ -74,7 +77,7 @@ static moec_status *place_gradients(moec_model *m) {
     if (p->buffers[b].kind != MOEC_BUFFER_GRAD) continue;
     m->train.offset[b] = at;
     uint64_t bytes = (uint64_t)p->static_values[p->buffers[b].bytes];
-    if (__builtin_add_overflow(at, (bytes / MOEC_RT_ALIGN + 1) * MOEC_RT_ALIGN, &at)) {
+    if (__builtin_add_overflow(at, moec_rt_rounded(bytes), &at)) {
       return moec_rt_no_memory("gradients", UINT64_MAX);
     }
   }
@@ -117,6 +120,7 @@ moec_status *moec_rt_train_init(moec_model *m) {
   MOEC_TRY(MOEC_RT_NEW(mem, t->derived, m->plan.n_steps, "training"));
   MOEC_TRY(find_leaves(m));
   MOEC_TRY(place_gradients(m));
+  MOEC_TRY(MOEC_RT_NEW(mem, t->next, t->n, "training"));
   MOEC_TRY(MOEC_RT_NEW(mem, marks, m->plan.n_buffers, "training"));
   find_derived(m, marks);
   moec_rt_free(mem, marks);
@@ -126,13 +130,12 @@ moec_status *moec_rt_train_init(moec_model *m) {
 void moec_rt_train_fini(moec_model *m) {
   moec_rt_memory *mem = &m->memory;
   moec_rt_train *t = &m->train;
-  moec_rt_device_release(m, &t->on_device);
-  moec_rt_arena *const arenas[] = {&t->grads, &t->held, &t->weights, &t->moments, &t->sums};
-  for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) moec_rt_arena_fini(mem, arenas[i]);
-  moec_rt_free(mem, t->leaves);
-  moec_rt_free(mem, t->leaf_of);
-  moec_rt_free(mem, t->offset);
-  moec_rt_free(mem, t->derived);
+  moec_rt_arena *const arenas[] = {&t->grads, &t->sums, &t->weights, &t->moments, &t->chunks, &t->scalars};
+  for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) moec_rt_device_release(m, arenas[i]);
+  moec_rt_arena_fini(mem, &t->lent);
+  moec_rt_arena_fini(mem, &t->copies);
+  void *const blocks[] = {t->leaves, t->leaf_of, t->offset, t->derived, t->next};
+  for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) moec_rt_free(mem, blocks[i]);
   *t = (moec_rt_train){0};
 }
 
@@ -153,159 +156,64 @@ moec_status *moec_rt_need_training(const moec_model *m) {
   return any ? NULL : moec_rt_untrained();
 }
 
-void moec_rt_each(moec_rt_pool *pool, int64_t n, moec_rt_range_fn fn, void *ctx) {
-  enum { WORTH = 1 << 14 };
-  moec_rt_parallel_for(pool, n, WORTH, fn, ctx);
-}
-
-/* ---- adding up --------------------------------------------------------------------------- */
-
-const float *moec_rt_floats(moec_dtype type, const void *data, int64_t i, int64_t n, float *room) {
-  if (type == MOEC_F32) return (const float *)data + i;
-  moec_rt_convert(MOEC_F32, room, 1, type, (const uint8_t *)data + i * (int64_t)moec_dtype_get(type)->bytes, 1, n);
-  return room;
-}
-
-void moec_rt_floats_back(moec_dtype type, void *data, int64_t i, int64_t n, const float *room) {
-  if (type == MOEC_F32) return;
-  moec_rt_convert(type, (uint8_t *)data + i * (int64_t)moec_dtype_get(type)->bytes, 1, MOEC_F32, room, 1, n);
-}
-
-typedef struct adding {
-  void *to;
-  const void *more;
-  moec_dtype type;
-} adding;
-
-MOEC_RT_VECTOR static void add_range(void *ctx, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const adding *a = ctx;
-  float room[2][MOEC_RT_CHUNK];
-  for (int64_t i = begin; i < end; i += MOEC_RT_CHUNK) {
-    int64_t n = end - i < MOEC_RT_CHUNK ? end - i : MOEC_RT_CHUNK;
-    float *restrict to = (float *)(uintptr_t)moec_rt_floats(a->type, a->to, i, n, room[0]);
-    const float *restrict more = moec_rt_floats(a->type, a->more, i, n, room[1]);
-    for (int64_t k = 0; k < n; k++) to[k] += more[k];
-    moec_rt_floats_back(a->type, a->to, i, n, to);
-  }
-}
-
-/* to = more, or to += more. */
-static void add(const moec_model *m, bool to_what_is_there, const moec_rt_leaf *l, void *to, const void *more) {
-  adding a = {to, more, l->type};
-  if (to_what_is_there)
-    moec_rt_each(m->pool, l->n, add_range, &a);
-  else if (l->n)
-    memcpy(to, more, (size_t)l->n * moec_dtype_get(l->type)->bytes);
-}
-
-/* Gradients that the plan keeps apart though their parameters are tied, into the leaf's own. */
-static void add_ties(moec_model *m, moec_schedule program) {
-  const moec_rt_plan *p = &m->plan;
-  for (uint32_t k = 0; k < m->train.n; k++) {
-    moec_rt_leaf *l = &m->train.leaves[k];
-    bool there = p->written[l->grad] >> program & 1;
-    for (uint32_t i = l->param + 1; p->params[l->param].tie && i < p->n_params; i++) {
-      if (m->train.leaf_of[i] != k || p->params[i].grad == MOEC_NONE) continue;
-      uint32_t b = p->tensors[p->params[i].grad].buffer;
-      if (b == l->grad || !(p->written[b] >> program & 1)) continue;
-      add(m, there, l, m->host[l->grad], m->host[b]);
-      there = true;
-    }
-  }
-}
-
-/* The gradients of earlier parts of the batch. */
-static void add_held(moec_model *m, moec_schedule program) {
-  for (uint32_t k = 0; k < m->train.n; k++) {
-    const moec_rt_leaf *l = &m->train.leaves[k];
-    if (!l->has_grad) continue;
-    add(m, l->programs >> program & 1, l, m->host[l->grad], m->train.held.data + m->train.offset[l->grad]);
-  }
-}
-
 /* ---- running ----------------------------------------------------------------------------- */
 
-static void swap_held(moec_rt_train *t) {
-  moec_rt_arena a = t->grads;
-  t->grads = t->held;
-  t->held = a;
-}
-
-/* Of gradients in |a|: the device's or the host's. */
-static void set_addresses(moec_model *m, void **addresses, const moec_rt_arena *a) {
-  for (uint32_t b = 0; b < m->plan.n_buffers; b++) {
-    if (m->plan.buffers[b].kind == MOEC_BUFFER_GRAD) addresses[b] = a->data + m->train.offset[b];
-  }
-}
-
-/* Room for what a program writes. */
-static moec_status *make_room(moec_model *m) {
+/* |b|, which |program| may have written, is (a part of) the gradient of |l|. */
+static moec_status *take_part(moec_model *m, moec_rt_leaf *l, uint32_t b, moec_schedule program) {
   moec_rt_train *t = &m->train;
-  if (m->device->in_host) {
-    set_addresses(m, m->host, &t->grads);
+  if (!(m->plan.written[b] >> program & 1)) return NULL;
+  if (!l->has_grad) {
+    l->at = m->buffers[b], l->at_type = l->type, l->has_grad = true;
     return NULL;
   }
-  MOEC_TRY(moec_rt_device_reserve(m, &t->on_device, t->grad_bytes, "gradients"));
-  set_addresses(m, m->buffers, &t->on_device);
-  return NULL;
+  if (l->at_type != MOEC_F32) { /* sums are f32 */
+    MOEC_TRY(moec_rt_device_reserve(m, &t->sums, t->float_bytes, "sums of gradients"));
+    float *to = (void *)(t->sums.data + l->offset);
+    MOEC_TRY(m->device->train->add(m, to, false, l->at_type, l->at, NULL, l->n));
+    l->at = to, l->at_type = MOEC_F32;
+  }
+  return m->device->train->add(m, l->at, true, l->type, m->buffers[b], NULL, l->n);
 }
 
-moec_status *moec_rt_gradients_fetch(moec_model *m) {
-  moec_rt_train *t = &m->train;
-  if (!t->away) return NULL;
-  MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->grads, t->grad_bytes, "gradients"));
-  set_addresses(m, m->host, &t->grads);
-  MOEC_TRY(m->device->read(m, t->grads.data, t->on_device.data, t->grad_bytes));
-  t->away = false;
-  add_ties(m, (moec_schedule)t->away_program);
-  return NULL;
-}
-
-/* What |program| wrote becomes the leaves' gradients; a device keeps it until it is asked for. */
-static moec_status *take(moec_model *m, moec_schedule program, bool more) {
-  moec_rt_train *t = &m->train;
-  t->away = !m->device->in_host;
-  t->away_program = (uint32_t)program;
-  if (!t->away) add_ties(m, program);
-  if (!more) return NULL;
-  MOEC_TRY(moec_rt_gradients_fetch(m));
-  add_held(m, program);
+/* What |program| wrote becomes the leaf's gradient, or is added to it: its own, and those that the plan keeps apart
+ * though their parameters are tied. */
+static moec_status *take(moec_model *m, uint32_t k, moec_schedule program) {
+  const moec_rt_plan *p = &m->plan;
+  moec_rt_leaf *l = &m->train.leaves[k];
+  MOEC_TRY(take_part(m, l, l->grad, program));
+  for (uint32_t i = l->param + 1; p->params[l->param].tie && i < p->n_params; i++) {
+    if (m->train.leaf_of[i] != k || p->params[i].grad == MOEC_NONE) continue;
+    uint32_t b = p->tensors[p->params[i].grad].buffer;
+    if (b != l->grad) MOEC_TRY(take_part(m, l, b, program));
+  }
   return NULL;
 }
 
 static void forget(moec_rt_train *t) {
-  t->pending = false;
+  t->pending = t->scaled = t->is_lent = false;
   for (uint32_t k = 0; k < t->n; k++) t->leaves[k].has_grad = false;
+}
+
+/* Room for what programs write. */
+static moec_status *make_room(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  MOEC_TRY(moec_rt_device_reserve(m, &t->grads, t->grad_bytes, "gradients"));
+  for (uint32_t b = 0; b < m->plan.n_buffers; b++) {
+    if (m->plan.buffers[b].kind == MOEC_BUFFER_GRAD) m->buffers[b] = t->grads.data + t->offset[b];
+  }
+  return NULL;
 }
 
 static moec_status *run(moec_model *m, moec_schedule program, bool accumulate) {
   moec_rt_train *t = &m->train;
-  bool more = accumulate && t->pending;
-  if (more) {
-    MOEC_TRY(moec_rt_gradients_fetch(m));
-    MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->held, t->grad_bytes, "gradients of parts"));
-    swap_held(t);
-  } else {
-    if (m->device->in_host) MOEC_TRY(moec_rt_arena_reserve(&m->memory, &t->grads, t->grad_bytes, "gradients"));
-    t->away = false;
-    forget(t);
-  }
-  moec_status *s = make_room(m);
-  if (!s) s = moec_rt_run_program(m, program);
-  if (!s) s = take(m, program, more);
-  if (s && more) {
-    t->away = false;
-    swap_held(t);
-    set_addresses(m, m->host, &t->grads);
-  }
-  if (s) return s;
-  for (uint32_t k = 0; k < t->n; k++) {
-    if (t->leaves[k].programs >> program & 1) t->leaves[k].has_grad = true;
-  }
+  if (accumulate && t->pending) MOEC_TRY(moec_rt_gradients_sum(m));
+  else forget(t);
+  MOEC_TRY(make_room(m));
+  MOEC_TRY(moec_rt_run_program(m, program));
+  for (uint32_t k = 0; k < t->n; k++) MOEC_TRY(take(m, k, program));
   t->pending = true;
   t->backwards++;
-  return NULL;
+  return moec_rt_check_norm(m);
 }
 
 static moec_status *read_loss(const moec_model *m, double *loss) {

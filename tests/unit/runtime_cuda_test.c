@@ -1,39 +1,16 @@
 /* The CUDA device of the runtime on the driver of tests/support/fake_cuda.h: what it launches, copies, allocates and
  * waits for. Kernels are the C functions that the CPU runs, so results must be those of the CPU. */
+#include "tests/support/fake_device.h"
 #include "tests/unit/train_sample.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
-#include "tests/support/fake_cuda.h"
 #include "tests/unit/plan_sample.h"
 #include "tests/unit/runtime_step.h"
 
 static train_setup files;
-static void *object; /* kernels of train_sample.h */
-static fake_cuda *fake;
 
-static void run_c(const char *name, const fake_launch *l, void **parameters) {
-  moec_kernel_fn fn;
-  void *symbol = dlsym(object, name);
-  UNIT_TRUE(symbol != NULL && l->blocks && l->threads == 64);
-  memcpy(&fn, &symbol, sizeof fn);
-  fn(parameters[0], 0, *(int64_t *)parameters[1]);
-}
-
-/* Test code is the driver's only user: it must have been given everything back. */
-static void begin(void (*kernel)(const char *, const fake_launch *, void **)) {
-  UNIT_TRUE(fake->live == 0);
-  *fake = (fake_cuda){.devices = 1, .kernel = kernel};
-}
-
-static plan_builder *for_cuda(plan_builder *b) {
-  b->target = pb_str(b, "cuda:sm_90a");
-  for (uint32_t i = 0; i < b->n_kernels; i++) b->kernels[i].threads = b->kernels[i].teams = 64;
-  return b;
-}
-
-static moec_model *open_cuda(uint8_t **file) { return train_open(&files, for_cuda(train_build()), 2, file); }
+static moec_model *open_cuda(uint8_t **file) { return train_open(&files, fake_target(train_build()), 2, file); }
 
 static moec_status *try_open(plan_builder *b, int describe, moec_model **m, uint8_t **file) {
   size_t size;
@@ -51,13 +28,13 @@ START_TEST(missing) {
   if (fake) return; /* there is one now */
   void *real = dlopen("libcuda.so.1", RTLD_NOW);
   if (!real) {
-    UNIT_FAILS(try_open(for_cuda(train_build()), 0, &m, &file), MOEC_UNSUPPORTED,
+    UNIT_FAILS(try_open(fake_target(train_build()), 0, &m, &file), MOEC_UNSUPPORTED,
                "needs a CUDA device: libcuda.so.1 not found");
     free(file);
   } else {
     dlclose(real);
   }
-  UNIT_OK(try_open(for_cuda(train_build()), 1, &m, &file));
+  UNIT_OK(try_open(fake_target(train_build()), 1, &m, &file));
   moec_counters c;
   UNIT_OK(moec_bind_sizes(m, 1, (const char *[]){"n"}, (int64_t[]){16}));
   UNIT_OK(moec_place(m, MOEC_TRAIN));
@@ -72,42 +49,23 @@ START_TEST(missing) {
 }
 END_TEST
 
-static void load_fake(void) {
-  char path[512];
-  const char *build = getenv("MOEC_BUILD");
-  ck_assert_ptr_nonnull(build);
-  snprintf(path, sizeof path, "%s/fake/libcuda.so.1", build);
-  void *driver = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-  ck_assert_msg(driver != NULL, "%s", dlerror());
-  snprintf(path, sizeof path, "%s/fake/libcublas.so.13", build);
-  ck_assert_msg(dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL, "%s", dlerror());
-  void *symbol = dlsym(driver, "fake_cuda_get");
-  fake_cuda *(*get)(void);
-  ck_assert_ptr_nonnull(symbol);
-  memcpy(&get, &symbol, sizeof get);
-  fake = get();
-  snprintf(path, sizeof path, "%s/kernels.so", files.dir);
-  object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  ck_assert_ptr_nonnull(object);
-}
-
 START_TEST(refused) {
   uint8_t *file;
   moec_model *m;
-  begin(NULL);
+  fake_begin(NULL);
   fake->devices = 0;
-  UNIT_FAILS(try_open(for_cuda(train_build()), 0, &m, &file), MOEC_UNSUPPORTED,
+  UNIT_FAILS(try_open(fake_target(train_build()), 0, &m, &file), MOEC_UNSUPPORTED,
              "needs a CUDA device: the driver has none");
   free(file);
-  begin(NULL);
+  fake_begin(NULL);
   fake->fail_allocs = 1;
-  UNIT_FAILS(try_open(for_cuda(train_build()), 0, &m, &file), MOEC_OUT_OF_MEMORY, "no memory for");
+  UNIT_FAILS(try_open(fake_target(train_build()), 0, &m, &file), MOEC_OUT_OF_MEMORY, "no memory for");
   free(file);
-  plan_builder *b = for_cuda(train_build());
+  plan_builder *b = fake_target(train_build());
   b->kernels[0].threads = 48;
   UNIT_FAILS(try_open(b, 0, &m, &file), MOEC_INVALID_MODEL, "kernel twice: expected a multiple of 32 threads");
   free(file);
-  b = for_cuda(train_build());
+  b = fake_target(train_build());
   b->kernels[1].name = pb_str(b, "absent");
   UNIT_FAILS(try_open(b, 0, &m, &file), MOEC_DEVICE, "expected a kernel named 'absent'");
   free(file);
@@ -129,7 +87,7 @@ START_TEST(forward) {
   uint8_t *files_of[2];
   train_io t;
   train_fill(&t, 3);
-  begin(run_c);
+  fake_begin(fake_run);
   moec_model *gpu = open_cuda(&files_of[0]), *cpu = train_open(&files, train_build(), 2, &files_of[1]);
   UNIT_TRUE(fake->n_launches == 1 && !strcmp(fake->launches[0].name, "twice")); /* load */
   for (int64_t n = 16; n <= 32; n += 16) {
@@ -157,7 +115,7 @@ END_TEST
 START_TEST(faults) {
   uint8_t *file;
   train_io t;
-  begin(run_c);
+  fake_begin(fake_run);
   moec_model *m = open_cuda(&file);
   train_fill(&t, 1);
   train_give(m, "x", t.x, 8), train_give(m, "labels", t.other, 8);
@@ -173,7 +131,7 @@ END_TEST
 START_TEST(poisoned) {
   uint8_t *file;
   train_io t;
-  begin(run_c);
+  fake_begin(fake_run);
   setenv("MOEC_POISON", "1", 1);
   moec_model *m = open_cuda(&file);
   unsetenv("MOEC_POISON");
@@ -205,7 +163,7 @@ static void same_gradients(moec_model *a, moec_model *b) {
 START_TEST(training) {
   uint8_t *files_of[2];
   train_io t[2];
-  begin(run_c);
+  fake_begin(fake_run);
   moec_model *m[2] = {open_cuda(&files_of[0]), train_open(&files, train_build(), 2, &files_of[1])};
   moec_optimizer o;
   moec_optimizer_defaults(MOEC_ADAMW, &o);
@@ -239,7 +197,7 @@ END_TEST
 START_TEST(lazy) {
   uint8_t *file;
   train_io t;
-  begin(run_c);
+  fake_begin(fake_run);
   moec_model *m = open_cuda(&file);
   train_fill(&t, 1);
   train_give(m, "x", t.x, 8), train_give(m, "labels", t.other, 8);
@@ -261,7 +219,7 @@ static void same_product(one_step *s, uint64_t calls, uint64_t batch) {
   one_step cpu = *s, gpu = *s;
   moec_model *m;
   UNIT_OK(step_run(&cpu, 1));
-  begin(NULL);
+  fake_begin(NULL);
   uint8_t *file = step_file_for(&gpu, "cuda:sm_90a", &size);
   UNIT_OK(moec_open_memory(file, size, NULL, &m));
   UNIT_OK(step_forward(&gpu, m));
@@ -314,7 +272,7 @@ START_TEST(integers) {
   moec_model *m;
   moec_tensor a = step_random(MOEC_I64, 2, dims, &seed);
   one_step s = {MOEC_STEP_GEMM, 2, 1, 8, {&a, &a}, {step_tensor(MOEC_I64, 2, dims)}, {0, 2, 2, 2, 2, 1, 2, 1}, true};
-  begin(NULL);
+  fake_begin(NULL);
   uint8_t *file = step_file_for(&s, "cuda:sm_90a", &size);
   UNIT_OK(moec_open_memory(file, size, NULL, &m));
   UNIT_FAILS(step_forward(&s, m), MOEC_UNSUPPORTED, "a CUDA device multiplies matrices of floats, got i64");
@@ -344,8 +302,8 @@ START_TEST(library) {
   float x[64] = {0};
   int64_t ids[8] = {0};
   moec_view views[] = {{x, MOEC_DTYPE_F32, 2, {8, 8}}, {ids, MOEC_DTYPE_I64, 2, {2, 4}}};
-  begin(NULL);
-  plan_builder *b = for_cuda(sample_build());
+  fake_begin(NULL);
+  plan_builder *b = fake_target(sample_build());
   moec_map cubin = {.data = (const uint8_t *)"cubin", .size = 5};
   uint8_t *file = pb_finish(b, NULL, &cubin, &size);
   free(b);
@@ -378,21 +336,22 @@ END_TEST
 static void setup(void) { files = train_start(); }
 static void setup_fake(void) {
   setup();
-  load_fake();
+  fake_load(files.dir);
 }
-static void teardown(void) {
-  if (object) dlclose(object);
-  object = NULL;
-  train_stop(&files);
+static void teardown(void) { train_stop(&files); }
+static void teardown_fake(void) {
+  fake_unload();
+  teardown();
 }
 
 int main(void) {
+  if (!emulation_possible()) return puts("skipped: no C++ compiler"), 77;
   const TTest *const tests[] = {refused, forward, faults, poisoned, training, lazy, products, integers, library};
   Suite *suite = suite_create("runtime_cuda");
   TCase *alone = tcase_create("without a driver"), *rest = tcase_create("fake driver");
   tcase_set_timeout(alone, 0), tcase_set_timeout(rest, 0);
   tcase_add_unchecked_fixture(alone, setup, teardown);
-  tcase_add_unchecked_fixture(rest, setup_fake, teardown);
+  tcase_add_unchecked_fixture(rest, setup_fake, teardown_fake);
   tcase_add_test(alone, missing);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(rest, tests[i]);
   suite_add_tcase(suite, alone); /* first: a driver that was loaded stays */

@@ -11,6 +11,9 @@
 #include "tests/unit/plan_builder.h"
 
 #include "include/moec.h"
+#ifdef TRAIN_ON_CUDA
+#include "tests/support/fake_device.h"
+#endif
 
 static const char train_source[] =
     "#include \"include/plan.h\"\n"
@@ -142,6 +145,23 @@ typedef struct train_setup {
   moec_map object;
 } train_setup;
 
+static inline bool train_possible(void) {
+#ifdef TRAIN_ON_CUDA
+  return emulation_possible();
+#else
+  return true;
+#endif
+}
+
+/* For the device that these tests are about. */
+static inline plan_builder *train_target(plan_builder *b) {
+#ifdef TRAIN_ON_CUDA
+  return fake_target(b);
+#else
+  return b;
+#endif
+}
+
 static inline train_setup train_start(void) {
   char path[256];
   uint8_t bytes[TRAIN_FILE];
@@ -149,10 +169,16 @@ static inline train_setup train_start(void) {
   s.object = pb_compile(s.dir, train_source);
   train_weights(bytes);
   UNIT_OK(moec_write_file(unit_path(path, s.dir, "weights.bin"), bytes, sizeof bytes, 0644));
+#ifdef TRAIN_ON_CUDA
+  fake_load(s.dir);
+#endif
   return s;
 }
 
 static inline void train_stop(train_setup *s) {
+#ifdef TRAIN_ON_CUDA
+  fake_unload();
+#endif
   moec_unmap(&s->object);
   unit_remove(s->dir);
 }
