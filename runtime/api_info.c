@@ -89,9 +89,8 @@ moec_status *moec_parameter(const moec_model *m, uint32_t i, moec_view *out) {
   *out = (moec_view){0};
   MOEC_TRY(check_index("parameter", i, p->n_params));
   moec_tensor t;
-  moec_rt_tensor_view(m, m->fixed, p->params[i].tensor, &t);
-  MOEC_TRY(moec_rt_copies_fetch((moec_model *)(uintptr_t)m));
-  *out = (moec_view){.data = m->host[p->tensors[p->params[i].tensor].buffer], .dtype = (int)t.dtype, .rank = t.rank};
+  MOEC_TRY(moec_rt_host_view(m, m->fixed, p->params[i].tensor, &t));
+  *out = (moec_view){.data = t.data, .dtype = (int)t.dtype, .rank = t.rank};
   memcpy(out->dims, t.dims, sizeof out->dims);
   return NULL;
 }
