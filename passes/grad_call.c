@@ -7,16 +7,17 @@
  * saved is the one difference between the modes of recompute:
  *
  *   none    results of contractions, attention, the expert region and other work that is not worth doing twice;
- *   elementwise
- *           ops, norms and movement are computed again, since reading their operands costs what reading their result
- *           would
- *   block   the routing only (select and plan): a replay must take the same routes. Everything else is computed again
+ *           elementwise ops, norms and movement are computed again, since reading their operands costs what reading
+ *           their result would
+ *   block   the routing only (select and plan): a replay must take the same routes. In a bf16 model also the product of
+ *           the router, which is one of f32 and slow there, and small. Everything else is computed again
  *
  * Recompute-skip is liveness: nothing in the gradient part reads the output of the span, so the residual add,
  * moe.combine, moe.weight and fc2 (see grad_moe.c) are not in F_bwd unless something else needs them. */
 #include <string.h>
 
 #include "passes/grad.h"
+#include "passes/precision.h"
 
 /* Where an operand of a call of F_bwd comes from. */
 typedef enum source_kind { FROM_INPUT, FROM_SAVED, FROM_ADJOINT } source_kind;
@@ -102,8 +103,9 @@ static bool is_cheap(moec_op op) {
   }
 }
 
-static bool is_saved(moec_recompute mode, moec_op op) {
-  return mode == MOEC_RECOMPUTE_BLOCK ? op == MOEC_OP_MOE_SELECT || op == MOEC_OP_MOE_PLAN : !is_cheap(op);
+static bool is_saved(moec_recompute mode, moec_op op, bool router) {
+  if (mode != MOEC_RECOMPUTE_BLOCK) return !is_cheap(op);
+  return op == MOEC_OP_MOE_SELECT || op == MOEC_OP_MOE_PLAN || router;
 }
 
 static void need(joint *j, moec_value v) { j->needed[v.i] = 1; }
@@ -112,13 +114,15 @@ static void need(joint *j, moec_value v) { j->needed[v.i] = 1; }
  * compacted, the gradient's were appended. */
 static void cut(joint *j, moec_recompute mode, bool whole) {
   moec_graph *g = j->g;
+  bool *routes = MOEC_NEW_ARRAY(j->m->arena, bool, g->n_nodes);
+  moec_find_routers(g, j->n_f, routes);
   j->saved = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
   j->needed = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
   for (uint32_t i = 0; i < j->v->n_in; i++) need(j, j->dx[i]);
   for (uint32_t i = 0; whole && i < j->v->n_out; i++) need(j, g->outputs[i]);
   for (uint32_t n = (uint32_t)g->n_nodes; n-- > 1;) {
     const moec_node_info *p = &g->nodes[n];
-    bool keep = n < j->n_f && is_saved(mode, p->op), live = false;
+    bool keep = n < j->n_f && is_saved(mode, p->op, routes[n] && j->grad.narrow), live = false;
     for (uint32_t i = 0; i < p->n_out; i++) {
       moec_value v = g->edges[p->out + i];
       if (!j->needed[v.i]) continue;

@@ -10,4 +10,7 @@ moec_status *moec_narrow(moec_module *m) MOEC_MUST_USE;
 /* Casts to bf16 or f16 of reshaped values become reshapes of cast ones. */
 moec_status *moec_narrow_before_reshapes(moec_graph *g) MOEC_MUST_USE;
 
+/* By node, of the first |n_nodes| of |g|, in topological order: a product that picks experts. passes/routers.c */
+void moec_find_routers(const moec_graph *g, uint32_t n_nodes, bool *routes);
+
 #endif

@@ -35,27 +35,6 @@ static void find_params(narrowing *w) {
   }
 }
 
-/* Marks the products that |v| is computed from without another product between. */
-static void find_routers(narrowing *w, moec_value v, bool *seen) {
-  moec_node n = moec_def(w->g, v);
-  if (!v.i || !n.i || seen[v.i] || !is_f32(w->g, v)) return;
-  seen[v.i] = true;
-  moec_op op = moec_op_of(w->g, n);
-  if (op == MOEC_OP_DOT) {
-    w->routes[n.i] = true;
-    return;
-  }
-  if (op == MOEC_OP_ATTENTION || moec_op_cls(op) == MOEC_CLASS_MOE || moec_op_cls(op) == MOEC_CLASS_CONTROL) return;
-  for (uint32_t i = 0; i < moec_node_get(w->g, n)->n_in; i++) find_routers(w, moec_in(w->g, n, i), seen);
-}
-
-static void find_all_routers(narrowing *w, bool *seen) {
-  for (uint32_t n = 1; n < w->g->n_nodes; n++) {
-    moec_op op = moec_op_of(w->g, (moec_node){n});
-    if (op == MOEC_OP_MOE_SELECT || op == MOEC_OP_TOPK) find_routers(w, moec_in(w->g, (moec_node){n}, 0), seen);
-  }
-}
-
 /* |v| without the reshapes above it. */
 static moec_node producer(const moec_graph *g, moec_value v) {
   while (moec_def_op(g, v) == MOEC_OP_RESHAPE) v = moec_in(g, moec_def(g, v), 0);
@@ -196,7 +175,7 @@ moec_status *moec_narrow(moec_module *m) {
   w.routes = MOEC_NEW_ARRAY(m->arena, bool, n_nodes);
   for (int i = 0; i < 2; i++) w.cast[i] = MOEC_NEW_ARRAY(m->arena, moec_value, most);
   find_params(&w);
-  find_all_routers(&w, MOEC_NEW_ARRAY(m->arena, bool, n_values));
+  moec_find_routers(g, (uint32_t)n_nodes, w.routes);
   narrow_params(&w);
   for (uint32_t n = 1; n < n_nodes; n++)
     if (moec_op_of(g, (moec_node){n}) != MOEC_OP_PARAM) MOEC_TRY(narrow_node(&w, (moec_node){n}));
