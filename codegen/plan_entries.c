@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fresh.h"
 #include "codegen/plan_flatten.h"
 
 static void add_io(flattener *c, frame *f) {
@@ -105,7 +106,8 @@ static void add_files(flattener *c) {
   for (size_t i = 0; i < m->n_files; i++) {
     const moec_file *f = &m->files[i];
     c->file_index[i] = MOEC_NONE;
-    if (f->name.i == 0 || c->t->embed_weights) continue;
+    bool made = moec_fresh_is(moec_sym_str(m, f->name)); /* from a seed: there are no bytes to embed */
+    if (f->name.i == 0 || (c->t->embed_weights && !made)) continue;
     moec_plan_file r = {.name = moec_plan_sym(c->t, f->name), .size = f->map.size};
     c->file_index[i] = MOEC_TABLE_ADD(c->t, files, r);
   }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fresh.h"
 #include "frontend/import_internal.h"
 
 #define BAD(...) moec_error(MOEC_INVALID_MODEL, __VA_ARGS__)
@@ -40,6 +41,13 @@ static moec_status *find_file(moec_import *x, const char *location, uint32_t *ou
       return NULL;
     }
   moec_file f = {.name = name, .owned = true};
+  moec_fresh fresh;
+  if (moec_fresh_is(location)) { /* there is no file: whoever loads the parameter makes it */
+    MOEC_TRY(moec_fresh_parse(location, &fresh));
+    *out = (uint32_t)m->n_files;
+    MOEC_PUSH(m->arena, m->files, m->n_files, m->cap_files, f);
+    return NULL;
+  }
   if (!x->dir) return BAD("external data in \"%s\": a model in memory has no folder", location);
   if (x->options->weights_dir) MOEC_TRY(map_in_named_folder(m->arena, x->dir, location, &f.map));
   else MOEC_TRY(moec_map_inner_file(x->dir, location, &f.map));
@@ -77,6 +85,10 @@ moec_status *moec_external_data(moec_import *x, const Onnx__TensorProto *t, size
   if (at.length) MOEC_TRY(read_u64("length", at.length, &length));
   if (length != bytes) return BAD("expected %zu bytes of external data, got %llu", bytes, (unsigned long long)length);
   MOEC_TRY(find_file(x, at.location, file));
+  if (moec_fresh_is(at.location)) {
+    if (moec_dtype_is_float(moec_dtype_from_onnx(t->data_type))) return NULL;
+    return moec_error(MOEC_UNSUPPORTED, "weights made from a seed: expected floats");
+  }
   uint64_t size = x->m->files[*file].map.size;
   if (*offset > size || bytes > size - *offset)
     return BAD("expected %zu bytes at offset %llu of \"%s\", which has %llu", bytes, (unsigned long long)*offset,

@@ -56,6 +56,8 @@ moec_status *moec_read_metadata(moec_import *x) MOEC_MUST_USE;
 moec_status *moec_check_countable(moec_module *m, moec_type t) MOEC_MUST_USE;
 
 /* frontend/external.c: the file and offset of a tensor's |bytes| of external data. */
+/* Whether the tensor at |at| has no bytes but is made from a seed: base/fresh.h. */
+bool moec_is_made(const moec_module *m, const moec_place *at);
 moec_status *moec_external_data(moec_import *x, const Onnx__TensorProto *t, size_t bytes, uint32_t *file,
                                 uint64_t *offset) MOEC_MUST_USE;
 

@@ -44,12 +44,14 @@ static moec_status *make_param(moec_import *x, moec_entry *e) {
 
 moec_status *moec_make_initializer(moec_import *x, moec_entry *e) {
   moec_tensor t;
+  moec_place at;
   if (e->v.i || !e->tensor) return NULL;
-  MOEC_TRY(moec_onnx_tensor(x, e->tensor, &t, NULL));
+  MOEC_TRY(moec_onnx_tensor(x, e->tensor, &t, &at));
   bool many = t.rank > 0 && moec_tensor_numel(&t) > 1;
   /* initializers of inner graphs are constants: a parameter's name must be the only one */
   if (e->initializer && moec_dtype_is_float(t.dtype) && (many || e->torch == MOEC_TORCH_PARAMETER))
     return make_param(x, e);
+  if (moec_is_made(x->m, &at)) MOEC_TRY(moec_onnx_tensor(x, e->tensor, &t, NULL)); /* says why it cannot be */
   e->v = moec_b_const(&x->b, type_of(x->m, &t), t.data, moec_tensor_bytes(&t));
   return moec_builder_end(&x->b);
 }

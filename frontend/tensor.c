@@ -1,6 +1,7 @@
 /* TensorProto: type, shape and bytes, checked. */
 #include <string.h>
 
+#include "base/fresh.h"
 #include "frontend/import_internal.h"
 
 #define BAD(...) moec_error(MOEC_INVALID_MODEL, __VA_ARGS__)
@@ -99,7 +100,8 @@ static moec_status *read_tensor(moec_import *x, const Onnx__TensorProto *t, moec
   const void *data;
   if (external) {
     MOEC_TRY(moec_external_data(x, t, bytes, &place->file, &place->offset));
-    data = bytes ? x->m->files[place->file].map.data + place->offset : (const uint8_t *)"";
+    data = x->m->files[place->file].map.data; /* NULL: there is no file */
+    data = bytes && data ? (const uint8_t *)data + place->offset : (const uint8_t *)"";
   } else if (t->has_raw_data && t->raw_data.len) {
     if (t->raw_data.len != bytes) return BAD("expected %zu bytes of raw data, got %zu", bytes, t->raw_data.len);
     data = t->raw_data.data;
@@ -116,9 +118,17 @@ static moec_status *read_tensor(moec_import *x, const Onnx__TensorProto *t, moec
 moec_status *moec_onnx_tensor(moec_import *x, const Onnx__TensorProto *t, moec_tensor *out, moec_place *place) {
   moec_place unused;
   *out = (moec_tensor){0};
-  if (!place) place = &unused;
+  bool is_read = !place; /* and not only referred to */
+  if (is_read) place = &unused;
   *place = (moec_place){UINT32_MAX, 0};
-  return moec_context(read_tensor(x, t, out, place), "tensor \"%s\"", t->name && *t->name ? t->name : "(no name)");
+  moec_status *s = read_tensor(x, t, out, place);
+  if (!s && is_read && moec_is_made(x->m, place))
+    s = moec_error(MOEC_UNSUPPORTED, "expected the weights of a layer where they are made from a seed, got a constant");
+  return moec_context(s, "tensor \"%s\"", t->name && *t->name ? t->name : "(no name)");
+}
+
+bool moec_is_made(const moec_module *m, const moec_place *at) {
+  return at->file != UINT32_MAX && moec_fresh_is(moec_sym_str(m, m->files[at->file].name));
 }
 
 moec_value moec_onnx_const(moec_onnx *n, const Onnx__TensorProto *t) {

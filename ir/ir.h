@@ -138,7 +138,7 @@ void moec_type_print(moec_buf *b, const moec_module *m, moec_type t); /* f32[bat
 
 /* Where bytes of weights come from: a mapped file, or the model file's own inline data. */
 typedef struct moec_file {
-  moec_sym name;     /* file name without folder; "" for data inlined in the model */
+  moec_sym name;     /* without folder; "" for data inlined in the model; or how weights are made (base/fresh.h) */
   moec_map map;
   bool owned;        /* the module unmaps it on destroy */
 } moec_file;
@@ -148,7 +148,7 @@ typedef struct moec_file {
  *   and stored axis perm[i] becoming axis i of the slice. */
 typedef struct moec_piece {
   uint32_t file;       /* index into moec_module.files; UINT32_MAX: bytes live at |inline_bytes| */
-  uint64_t offset;     /* from the start of the file */
+  uint64_t offset;     /* from the start of the file; of weights that are made: where their sequence starts */
   const void *inline_bytes; /* the data when file is UINT32_MAX (arena or model mapping) */
   moec_dtype dtype;    /* as stored */
   uint32_t rank;       /* of the parameter; at most MOEC_MAX_RANK */

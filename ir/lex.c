@@ -120,6 +120,17 @@ uint32_t moec_lex_u32(moec_lexer *l) {
   return l->error ? 0 : (uint32_t)v;
 }
 
+uint64_t moec_lex_u64(moec_lexer *l) {
+  if (l->error) return 0;
+  skip(l);
+  char *end = (char *)(uintptr_t)l->at;
+  errno = 0;
+  unsigned long long v = isdigit((unsigned char)*l->at) ? strtoull(l->at, &end, 10) : 0;
+  if (errno || end == l->at) moec_lex_fail(l, "expected an unsigned integer of 64 bits");
+  l->at = end;
+  return v;
+}
+
 double moec_lex_float(moec_lexer *l) {
   char *end;
   if (l->error) return 0;

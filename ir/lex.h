@@ -22,6 +22,7 @@ const char *moec_lex_string(moec_lexer *l);        /* "quoted", with \xHH */
 const char *moec_lex_word(moec_lexer *l);          /* letters, digits, bytes from 128 on, _ and . */
 int64_t moec_lex_int(moec_lexer *l);
 uint32_t moec_lex_u32(moec_lexer *l);
+uint64_t moec_lex_u64(moec_lexer *l);
 double moec_lex_float(moec_lexer *l);              /* hexadecimal or decimal, inf, nan */
 bool moec_lex_bool(moec_lexer *l);
 moec_dtype moec_lex_dtype(moec_lexer *l);          /* "none" is NONE */

@@ -1,6 +1,8 @@
 /* Modules: creation, parameter records, constraints, deep copies. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/fresh.h"
 #include "ir/ir_internal.h"
 
 moec_module *moec_module_create(void) {
@@ -79,8 +81,19 @@ void moec_constrain_equal(moec_module *m, moec_dim a, moec_dim b, const char *wh
 
 /* ---- loading a parameter ----------------------------------------------------------------- */
 
+/* Of weights made from a seed: *made is the caller's. */
+static moec_status *make_piece(const char *name, const moec_piece *pc, size_t bytes, void **made) {
+  moec_fresh fresh;
+  MOEC_TRY(moec_fresh_parse(name, &fresh));
+  *made = malloc(bytes ? bytes : 1);
+  if (!*made) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for %zu bytes of weights", bytes);
+  moec_fresh_fill(&fresh, pc->dtype, *made, bytes / moec_dtype_get(pc->dtype)->bytes, pc->offset);
+  return NULL;
+}
+
+/* *made, where it is set, is what *out points to and is freed by the caller. */
 static moec_status *piece_bytes(const moec_module *m, const moec_param_info *p, const moec_piece *pc,
-                                const uint8_t **out) {
+                                const uint8_t **out, void **made) {
   size_t need;
   MOEC_TRY(moec_shape_bytes(pc->dtype, pc->rank, pc->shape, &need));
   if (pc->file == UINT32_MAX) {
@@ -90,6 +103,11 @@ static moec_status *piece_bytes(const moec_module *m, const moec_param_info *p, 
                       moec_sym_str(m, p->name));
   }
   const moec_file *f = &m->files[pc->file];
+  if (moec_fresh_is(moec_sym_str(m, f->name))) {
+    MOEC_TRY(make_piece(moec_sym_str(m, f->name), pc, need, made));
+    *out = *made;
+    return NULL;
+  }
   if (pc->offset > f->map.size || need > f->map.size - pc->offset)
     return moec_error(MOEC_INVALID_MODEL, "parameter \"%s\": expected %zu bytes at offset %llu of \"%s\", file has %zu",
                       moec_sym_str(m, p->name), need, (unsigned long long)pc->offset, moec_sym_str(m, f->name),
@@ -138,13 +156,15 @@ moec_status *moec_param_load(const moec_module *m, moec_param p, moec_tensor *ou
   MOEC_TRY(moec_tensor_init(out, info->storage, t.rank, dims));
   for (uint32_t i = 0; i < info->n_pieces; i++) {
     const uint8_t *src = NULL;
-    moec_status *s = piece_bytes(m, info, &info->pieces[i], &src);
+    void *made = NULL;
+    moec_status *s = piece_bytes(m, info, &info->pieces[i], &src, &made);
     if (s) {
       moec_tensor_fini(out);
       return s;
     }
     if (src && moec_tensor_numel(out))
       piece_scatter(&info->pieces[i], src, moec_dtype_get(info->storage)->bytes, out);
+    free(made);
   }
   return NULL;
 }

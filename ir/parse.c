@@ -50,9 +50,7 @@ static moec_piece read_piece(moec_lexer *l, uint32_t rank) {
   }
   moec_lex_expect(l, ",");
   key(l, "offset");
-  int64_t offset = moec_lex_int(l);
-  if (offset < 0) moec_lex_fail(l, "expected an offset of at least 0");
-  p.offset = (uint64_t)offset;
+  p.offset = moec_lex_u64(l);
   moec_lex_expect(l, ",");
   key(l, "dtype");
   p.dtype = moec_lex_dtype(l);

@@ -34,6 +34,12 @@ moec_checkpoint *moec_checkpoint_plan(moec_dtype dtype) {
   return ck;
 }
 
+moec_checkpoint *moec_checkpoint_made(moec_dtype dtype, uint64_t seed, double deviation) {
+  moec_checkpoint *ck = moec_checkpoint_plan(dtype);
+  ck->made = true, ck->seed = seed, ck->deviation = deviation;
+  return ck;
+}
+
 /* ---- files -------------------------------------------------------------------------------- */
 
 static moec_status *open_shard(moec_checkpoint *ck, const char *name, const moec_shard **out) {
@@ -141,6 +147,11 @@ static moec_status *plan(moec_checkpoint *ck, const char *name, moec_ck_init ini
   if (!json_object_get(ck->used, name)) MOEC_PUSH(ck->arena, ck->plans, ck->n_plans, ck->cap_plans, p);
   json_object_set_new(ck->used, name, json_true());
   *out = (moec_ck_tensor){ck->planned, "planned", 0};
+  if (!ck->made) return NULL;
+  char text[MOEC_FRESH_TEXT];
+  moec_fresh_print(&(moec_fresh){(moec_fresh_kind)init, ck->deviation}, text);
+  out->file = moec_arena_strdup(ck->arena, text);
+  out->offset = moec_fresh_start(ck->seed, name);
   return NULL;
 }
 

@@ -7,28 +7,31 @@
 #define MOEC_MODELS_CHECKPOINT_H
 
 #include "base/buf.h"
+#include "base/fresh.h"
 #include "base/tensor.h"
 
 typedef struct moec_checkpoint moec_checkpoint;
 
 /* What a fresh model has in a tensor. */
 typedef enum moec_ck_init {
-  MOEC_CK_NORMAL, /* mean 0, deviation initializer_range */
-  MOEC_CK_ZEROS,
-  MOEC_CK_ONES,
-  MOEC_CK_LOG_UNIFORM, /* log of uniform(0, 16): decay rates of linear attention */
+  MOEC_CK_NORMAL = MOEC_FRESH_NORMAL, /* of deviation initializer_range */
+  MOEC_CK_ZEROS = MOEC_FRESH_ZEROS,
+  MOEC_CK_ONES = MOEC_FRESH_ONES,
+  MOEC_CK_LOG_UNIFORM = MOEC_FRESH_LOG_UNIFORM
 } moec_ck_init;
 
 typedef struct moec_ck_tensor {
   moec_dtype dtype;
-  const char *file; /* plain name, inside the folder */
-  uint64_t offset;  /* of the bytes, from the start of the file */
+  const char *file; /* plain name, inside the folder; or how it is made (base/fresh.h) */
+  uint64_t offset;  /* of the bytes, from the start of the file; or of the sequence */
 } moec_ck_tensor;
 
 moec_status *moec_checkpoint_open(const char *dir, moec_checkpoint **out) MOEC_MUST_USE;
 /* One file anywhere; its tensors are said to lie in its plain name. */
 moec_status *moec_checkpoint_open_file(const char *path, moec_checkpoint **out) MOEC_MUST_USE;
 moec_checkpoint *moec_checkpoint_plan(moec_dtype dtype);
+/* The same, but its tensors say how they are made, so that a model needs no file of them. */
+moec_checkpoint *moec_checkpoint_made(moec_dtype dtype, uint64_t seed, double deviation);
 void moec_checkpoint_close(moec_checkpoint *ck); /* NULL is fine */
 
 /* Whether the tensor is there; a planned checkpoint has none yet. */

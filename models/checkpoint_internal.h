@@ -29,6 +29,9 @@ struct moec_checkpoint {
   moec_shard *shards; /* opened files */
   size_t n_shards, cap_shards;
   moec_dtype planned; /* NONE: files */
+  bool made;          /* planned tensors are made, from: */
+  uint64_t seed;
+  double deviation;
   moec_planned *plans;
   size_t n_plans, cap_plans;
 };

@@ -114,20 +114,33 @@ static void note_folder(const char *dir, const char *output, moec_buf *remarks) 
   moec_buf_printf(remarks, "%s lies outside of %s: to compile it, say --weights %s\n", output, dir, dir);
 }
 
-/* Two runs: the first tells which tensors there are, the second reads what was written for them. */
-static moec_status *write_fresh(const family *f, moec_config *top, moec_config *c, const moec_checkpoint_options *o,
-                                const char *path) {
-  moec_dtype dtype;
+/* The first of two runs tells which tensors there are; the second reads what was written for them. */
+static moec_status *write_file(const family *f, moec_config *top, moec_config *c, moec_dtype dtype,
+                               const moec_ck_fresh *fresh, const char *path) {
   moec_buf ignored = {0};
-  MOEC_TRY(init_dtype(c, &dtype));
   moec_checkpoint *plan = moec_checkpoint_plan(dtype);
   moec_status *s = write_model(f, top, c, plan, NULL, &ignored);
-  double deviation = moec_cfg_num_or(c, "initializer_range", 0.02);
-  if (!s) s = moec_cfg_end(c);
-  if (!s) s = moec_ck_write_fresh(plan, path, &(moec_ck_fresh){o->seed, deviation, o->zeros});
+  if (!s) s = moec_ck_write_fresh(plan, path, fresh);
   moec_buf_fini(&ignored);
   moec_checkpoint_close(plan);
   return s;
+}
+
+/* The checkpoint of a model from config.json alone: a new file beside the output, or none. */
+static moec_status *make_fresh(const char *dir, const family *f, moec_config *top, moec_config *c,
+                               const moec_checkpoint_options *o, moec_arena *a, moec_checkpoint **out) {
+  moec_dtype dtype;
+  MOEC_TRY(init_dtype(c, &dtype));
+  moec_ck_fresh fresh = {o->seed, moec_cfg_num_or(c, "initializer_range", 0.02), o->zeros};
+  MOEC_TRY(moec_cfg_end(c));
+  if (o->seeded) {
+    *out = moec_checkpoint_made(dtype, fresh.seed, fresh.deviation);
+    return NULL;
+  }
+  const char *path = init_path(a, o->output);
+  MOEC_TRY(spare(dir, path));
+  MOEC_TRY(write_file(f, top, c, dtype, &fresh, path));
+  return moec_checkpoint_open_file(path, out);
 }
 
 static moec_status *import_config(const char *dir, const moec_checkpoint_options *o, moec_config *top, moec_arena *a,
@@ -140,10 +153,7 @@ static moec_status *import_config(const char *dir, const moec_checkpoint_options
   if (!c) return moec_error(MOEC_INVALID_MODEL, "config.json: %s is missing", f->object);
   MOEC_TRY(spare(dir, o->output));
   if (o->init) {
-    const char *path = init_path(a, o->output);
-    MOEC_TRY(spare(dir, path));
-    MOEC_TRY(write_fresh(f, top, c, o, path));
-    MOEC_TRY(moec_checkpoint_open_file(path, &ck));
+    MOEC_TRY(make_fresh(dir, f, top, c, o, a, &ck));
   } else {
     if (moec_cfg_has(top, "quantization_config"))
       return moec_error(

@@ -13,6 +13,7 @@ typedef struct moec_checkpoint_options {
   const char *output;      /* the .onnx file; weights stay in the checkpoint's files */
   bool init;               /* fresh weights beside the output, from config.json alone */
   uint64_t seed;           /* of random ones */
+  bool seeded;             /* the model says how they are made, in place of a file with them */
   bool zeros;              /* matrices of zeros, a file of holes: for models too large to fill */
   const char *const *sets; /* "KEY=VALUE" texts that overrule config.json */
   size_t n_sets;

@@ -31,6 +31,7 @@ static moec_status *load_params(moec_model *m, const char *path, const moec_opti
   char folder[PATH_MAX];
   const char *env = getenv("MOEC_WEIGHTS");
   moec_rt_weights w = {.dirs = {o->weights_dir, env && *env ? env : NULL, folder_of(path, folder)},
+                       .elsewhere = !m->device->in_host,
                        .trust = o->trust_weights != 0};
   MOEC_TRY(moec_rt_params_load(&m->plan, m->pool, &w, m->host, &m->params));
   return moec_rt_copies_init(m);

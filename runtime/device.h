@@ -24,8 +24,9 @@ typedef struct moec_rt_traffic {
 
 typedef struct moec_rt_device {
   const char *name;
+  bool in_host;     /* its memory is the host's: nothing is copied */
+  bool no_contents; /* its memory holds nothing: only sizes are asked for */
   const struct moec_rt_train_ops *train; /* runtime/train.h; NULL: nothing can be trained there */
-  bool in_host; /* its memory is the host's: nothing is copied */
   /* Finds the device and loads the kernels. What it made is undone by close(), also after an error. */
   moec_status *(*open)(struct moec_model *m);
   void (*close)(struct moec_model *m);

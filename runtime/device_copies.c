@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/model.h"
+#include "runtime/pieces.h"
 
 static uint64_t rounded(uint64_t bytes) { return (bytes + MOEC_RT_ALIGN - 1) / MOEC_RT_ALIGN * MOEC_RT_ALIGN; }
 
@@ -17,8 +18,11 @@ static uint32_t buffer_of(const moec_model *m, uint32_t tensor) { return m->plan
 static uint32_t shared_with(const moec_model *m, uint32_t i) {
   const moec_rt_plan *p = &m->plan;
   const void *at = m->host[buffer_of(m, p->params[i].tensor)];
+  uint32_t type = p->tensors[p->params[i].tensor].dtype;
   for (uint32_t j = 0; p->params[i].tie && j < i; j++) {
-    if (p->params[j].tie == p->params[i].tie && m->host[buffer_of(m, p->params[j].tensor)] == at) return j;
+    bool same = at || p->tensors[p->params[j].tensor].dtype == type; /* NULL: made on the device */
+    if (!same || p->params[j].tie != p->params[i].tie) continue;
+    if (m->host[buffer_of(m, p->params[j].tensor)] == at) return j;
   }
   return i;
 }
@@ -31,7 +35,16 @@ static void place(const moec_model *m, uint32_t b, bool *placed, uint64_t *offse
   *at += rounded(bytes_of(m, b)); /* all of it is mapped or in memory: no overflow */
 }
 
+/* Weights that are made from a seed are not in the host's memory. */
+static moec_status *make(moec_model *m, uint32_t b) {
+  uint32_t i = 0;
+  while (i < m->plan.n_params && buffer_of(m, m->plan.params[i].tensor) != b) i++;
+  if (i == m->plan.n_params || m->device->no_contents) return NULL;
+  return moec_rt_param_stream(m, i);
+}
+
 static moec_status *upload(moec_model *m, uint32_t b) {
+  if (!m->host[b]) return make(m, b);
   return m->device->write(m, m->buffers[b], m->host[b], bytes_of(m, b));
 }
 
@@ -114,7 +127,7 @@ moec_status *moec_rt_copies_inputs(moec_model *m, moec_schedule program, void *c
 /* Buffers whose contents the host has, as they are now. */
 static bool is_kept(const moec_model *m, uint32_t b) {
   uint32_t kind = m->plan.buffers[b].kind;
-  return m->device->in_host || kind == MOEC_BUFFER_PARAM || kind == MOEC_BUFFER_CONST;
+  return m->device->in_host || ((kind == MOEC_BUFFER_PARAM || kind == MOEC_BUFFER_CONST) && m->host[b]);
 }
 
 moec_status *moec_rt_host_view(const moec_model *m, const moec_rt_binding *b, uint32_t tensor, moec_tensor *out) {

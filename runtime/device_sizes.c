@@ -75,6 +75,7 @@ static moec_status *marked(moec_model *m, uint32_t n, uint64_t *ns) {
 }
 
 const moec_rt_device moec_rt_device_sizes = {.name = "none",
+                                             .no_contents = true,
                                              .open = nothing,
                                              .close = close_sizes,
                                              .alloc = alloc,

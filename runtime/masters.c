@@ -1,5 +1,6 @@
 /* Memory that an optimizer may write to, on the device. Until the first update parameters lie where they were loaded, in
  * mapped files for the most part where that is the host; then every one that is trained gets an f32 master. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/convert.h"
@@ -36,20 +37,27 @@ static void set_address(const moec_model *m, void **addresses, uint32_t k, void 
 /* ---- values ------------------------------------------------------------------------------ */
 
 /* As the leaf's source has them, which may be more exact than the compute copy. */
-static void load_values(const moec_model *m, const moec_rt_leaf *l, float *to) {
+static moec_status *load_values(const moec_model *m, const moec_rt_leaf *l, float *to) {
   const moec_rt_plan *p = &m->plan;
   const moec_plan_param *x = param_of(m, l);
   moec_plan_tensor wide = p->tensors[x->tensor];
+  uint64_t most = 0;
   wide.dtype = MOEC_F32;
-  if (l->n && x->n_pieces != 1) memset(to, 0, (size_t)l->n * sizeof *to); /* as params.c has it */
   for (uint32_t k = 0; k < x->n_pieces; k++) {
-    const moec_plan_piece *piece = &p->pieces[x->pieces + k];
-    moec_rt_piece_load(p, piece, &wide, to, moec_rt_piece_bytes(p, &m->params, piece));
+    uint64_t bytes = moec_rt_piece_room(&m->params, &p->pieces[x->pieces + k]);
+    if (bytes > most) most = bytes;
   }
+  void *room = malloc(most + 1);
+  if (!room) return moec_rt_no_memory("a parameter", most);
+  if (l->n && x->n_pieces != 1) memset(to, 0, (size_t)l->n * sizeof *to); /* as params.c has it */
+  for (uint32_t k = 0; k < x->n_pieces; k++)
+    moec_rt_piece_get(p, &m->params, &p->pieces[x->pieces + k], &wide, to, room);
+  free(room);
+  return NULL;
 }
 
 moec_status *moec_rt_leaf_values(const moec_model *m, const moec_rt_leaf *l, float *to) {
-  if (!l->master) return load_values(m, l, to), NULL;
+  if (!l->master) return load_values(m, l, to);
   return m->device->read((moec_model *)(uintptr_t)m, to, l->master, (uint64_t)l->n * sizeof *to);
 }
 
@@ -59,12 +67,12 @@ static moec_status *fill_master(moec_model *m, const moec_rt_leaf *l) {
   bool exact = true;
   for (uint32_t k = 0; k < x->n_pieces; k++) exact = exact && m->plan.pieces[x->pieces + k].dtype == l->type;
   if (exact) return m->device->train->add(m, l->master, false, l->type, m->buffers[l->weight], NULL, l->n);
-  if (m->device->in_host) return load_values(m, l, l->master), NULL;
+  if (m->device->in_host) return load_values(m, l, l->master);
   uint64_t bytes = (uint64_t)l->n * sizeof(float);
   float *values = moec_rt_alloc(&m->memory, bytes, false);
   if (!values) return moec_rt_no_memory("a parameter to be trained", bytes);
-  load_values(m, l, values);
-  moec_status *s = m->device->write(m, l->master, values, bytes);
+  moec_status *s = load_values(m, l, values);
+  if (!s) s = m->device->write(m, l->master, values, bytes);
   moec_rt_free(&m->memory, values);
   return s;
 }

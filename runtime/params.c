@@ -28,9 +28,10 @@ static moec_status *find_file(const char *name, const moec_rt_weights *w, char *
 }
 
 static moec_status *open_file(const moec_rt_plan *p, uint32_t i, const moec_rt_weights *w,
-                              moec_map *out, char **out_path) {
+                              moec_map *out, char **out_path, moec_fresh *fresh) {
   const moec_plan_file *f = &p->files[i];
   char path[PATH_MAX];
+  if (moec_fresh_is(moec_rt_str(p, f->name))) return moec_fresh_parse(moec_rt_str(p, f->name), fresh);
   MOEC_TRY(find_file(moec_rt_str(p, f->name), w, path, sizeof path));
   MOEC_TRY(moec_map_user_file(path, out));
   MOEC_TRY(MOEC_RT_NEW(p->mem, *out_path, strlen(path) + 1, "weights"));
@@ -44,6 +45,7 @@ static moec_status *open_file(const moec_rt_plan *p, uint32_t i, const moec_rt_w
 static moec_status *check_digests(const moec_rt_plan *p, int threads, const moec_rt_params *x) {
   for (uint32_t i = 0; i < p->n_files; i++) {
     const uint8_t *want = p->files[i].sha256;
+    if (!x->paths[i]) continue;
     uint8_t got[32];
     MOEC_TRY(moec_map_digest(&x->files[i], threads, got));
     if (!memcmp(want, got, sizeof got)) continue;
@@ -60,9 +62,10 @@ static moec_status *open_files(const moec_rt_plan *p, moec_rt_pool *pool, const 
                                moec_rt_params *x) {
   MOEC_TRY(MOEC_RT_NEW(p->mem, x->files, p->n_files, "weights"));
   MOEC_TRY(MOEC_RT_NEW(p->mem, x->paths, p->n_files, "weights"));
+  MOEC_TRY(MOEC_RT_NEW(p->mem, x->fresh, p->n_files, "weights"));
   x->n_files = p->n_files;
   for (uint32_t i = 0; i < p->n_files; i++) {
-    MOEC_TRY(open_file(p, i, w, &x->files[i], &x->paths[i]));
+    MOEC_TRY(open_file(p, i, w, &x->files[i], &x->paths[i], &x->fresh[i]));
   }
   return w->trust ? NULL : check_digests(p, moec_rt_pool_threads(pool), x);
 }
@@ -79,7 +82,7 @@ static const uint8_t *as_mapped(const moec_rt_plan *p, const moec_rt_params *x,
                                 const moec_plan_param *param) {
   const moec_plan_tensor *t = &p->tensors[param->tensor];
   const moec_plan_piece *piece = &p->pieces[param->pieces];
-  if (param->n_pieces != 1 || piece->dtype != t->dtype) return NULL;
+  if (param->n_pieces != 1 || piece->dtype != t->dtype || moec_rt_piece_made(x, piece)) return NULL;
   if (!moec_rt_piece_is_whole(p, piece, t)) return NULL;
   const uint8_t *bytes = moec_rt_piece_bytes(p, x, piece);
   return (uintptr_t)bytes % moec_dtype_get((moec_dtype)t->dtype)->bytes ? NULL : bytes;
@@ -110,11 +113,13 @@ typedef struct loading {
   const moec_rt_params *x;
   void *const *buffers;
   const uint8_t *copied; /* by parameter */
+  uint8_t *room;         /* of all threads */
+  uint64_t room_each;
 } loading;
 
 static void copy_params(void *ctx, int64_t begin, int64_t end, int thread) {
-  (void)thread;
   const loading *l = ctx;
+  void *room = l->room + l->room_each * (uint64_t)thread;
   for (int64_t i = begin; i < end; i++) {
     const moec_plan_param *param = &l->p->params[i];
     const moec_plan_tensor *t = &l->p->tensors[param->tensor];
@@ -122,12 +127,26 @@ static void copy_params(void *ctx, int64_t begin, int64_t end, int thread) {
     /* Pieces that overlap leave a hole; it must not show what was in memory before. */
     size_t bytes = (size_t)l->p->static_values[l->p->buffers[t->buffer].bytes];
     if (param->n_pieces != 1) memset(l->buffers[t->buffer], 0, bytes);
-    for (uint32_t k = 0; k < param->n_pieces; k++) {
-      const moec_plan_piece *piece = &l->p->pieces[param->pieces + k];
-      moec_rt_piece_load(l->p, piece, t, l->buffers[t->buffer],
-                         moec_rt_piece_bytes(l->p, l->x, piece));
+    for (uint32_t k = 0; k < param->n_pieces; k++)
+      moec_rt_piece_get(l->p, l->x, &l->p->pieces[param->pieces + k], t, l->buffers[t->buffer], room);
+  }
+}
+
+static moec_status *copy_all(const moec_rt_plan *p, moec_rt_pool *pool, void **buffers, const uint8_t *copied,
+                             const moec_rt_params *x) {
+  loading l = {p, x, buffers, copied, NULL, 0};
+  for (uint32_t i = 0; i < p->n_params; i++) {
+    for (uint32_t k = 0; copied[i] && k < p->params[i].n_pieces; k++) {
+      uint64_t bytes = moec_rt_piece_room(x, &p->pieces[p->params[i].pieces + k]);
+      if (bytes > l.room_each) l.room_each = bytes;
     }
   }
+  l.room_each = (l.room_each + MOEC_RT_ALIGN - 1) / MOEC_RT_ALIGN * MOEC_RT_ALIGN;
+  uint64_t all = moec_rt_array(l.room_each, (uint64_t)moec_rt_pool_threads(pool));
+  MOEC_TRY(MOEC_RT_NEW(p->mem, l.room, all, "parameters"));
+  moec_rt_parallel_for(pool, p->n_params, 1, copy_params, &l);
+  moec_rt_free(p->mem, l.room);
+  return NULL;
 }
 
 static uint64_t room(const moec_rt_plan *p, uint32_t b) {
@@ -136,12 +155,13 @@ static uint64_t room(const moec_rt_plan *p, uint32_t b) {
 
 /* An address for every parameter: in a file, shared with an earlier one, or among the copies,
  * whose contents are still to come. */
-static moec_status *place(const moec_rt_plan *p, void **buffers, uint8_t *copied,
+static moec_status *place(const moec_rt_plan *p, bool elsewhere, void **buffers, uint8_t *copied,
                           moec_rt_params *x) {
   uint64_t total = 0, at = 0;
   for (uint32_t i = 0; i < p->n_params; i++) {
     uint32_t b = p->tensors[p->params[i].tensor].buffer;
     if (buffers[b] || tied_to(p, i) != i) continue; /* tied, by naming the same buffer perhaps */
+    if (elsewhere && moec_rt_param_streams(p, x, i)) continue;
     buffers[b] = (void *)(uintptr_t)as_mapped(p, x, &p->params[i]);
     if (buffers[b]) {
       x->mapped_bytes += (uint64_t)p->static_values[p->buffers[b].bytes];
@@ -153,7 +173,7 @@ static moec_status *place(const moec_rt_plan *p, void **buffers, uint8_t *copied
   for (uint32_t i = 0; i < p->n_params; i++) {
     uint32_t b = p->tensors[p->params[i].tensor].buffer;
     if (!buffers[b]) buffers[b] = buffers[p->tensors[p->params[tied_to(p, i)].tensor].buffer];
-    if (buffers[b]) continue;
+    if (buffers[b] || (elsewhere && moec_rt_param_streams(p, x, tied_to(p, i)))) continue;
     buffers[b] = x->copies.data + at;
     at += room(p, b);
     copied[i] = 1;
@@ -170,11 +190,8 @@ static moec_status *load(const moec_rt_plan *p, moec_rt_pool *pool, const moec_r
   }
   uint8_t *copied;
   MOEC_TRY(MOEC_RT_NEW(p->mem, copied, p->n_params, "parameters"));
-  moec_status *s = place(p, buffers, copied, x);
-  if (!s) {
-    loading l = {p, x, buffers, copied};
-    moec_rt_parallel_for(pool, p->n_params, 1, copy_params, &l);
-  }
+  moec_status *s = place(p, w->elsewhere, buffers, copied, x);
+  if (!s) s = copy_all(p, pool, buffers, copied, x);
   moec_rt_free(p->mem, copied);
   return s;
 }
@@ -189,11 +206,12 @@ moec_status *moec_rt_params_load(const moec_rt_plan *p, moec_rt_pool *pool,
 
 void moec_rt_params_fini(moec_rt_params *x) {
   for (uint32_t i = 0; i < x->n_files; i++) {
-    moec_unmap(&x->files[i]);
-    moec_rt_free(x->mem, x->paths[i]);
+    if (x->paths && x->paths[i]) moec_unmap(&x->files[i]);
+    if (x->paths) moec_rt_free(x->mem, x->paths[i]);
   }
   moec_rt_free(x->mem, x->files);
   moec_rt_free(x->mem, x->paths);
+  moec_rt_free(x->mem, x->fresh);
   moec_rt_arena_fini(x->mem, &x->copies);
   *x = (moec_rt_params){0};
 }

@@ -108,6 +108,13 @@ bool moec_rt_piece_is_whole(const moec_rt_plan *p, const moec_plan_piece *piece,
   return plan_walk(p, piece, t, &w) == 0 && w.rank == 1 && w.to[0] == 1 && w.from[0] == 1;
 }
 
+bool moec_rt_piece_is_run(const moec_rt_plan *p, const moec_plan_piece *piece, const moec_plan_tensor *t,
+                          int64_t *first) {
+  walk w;
+  *first = plan_walk(p, piece, t, &w);
+  return w.rank == 1 && w.to[0] == 1 && w.from[0] == 1;
+}
+
 void moec_rt_piece_load(const moec_rt_plan *p, const moec_plan_piece *piece,
                         const moec_plan_tensor *t, void *parameter, const uint8_t *bytes) {
   walk w;

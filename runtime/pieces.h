@@ -17,7 +17,30 @@ void moec_rt_piece_store(const moec_rt_plan *p, const moec_plan_piece *piece,
                          const moec_plan_tensor *t, moec_dtype type, const void *parameter,
                          void *bytes);
 
-/* Where |piece| was read from. (params.c) */
+/* Whether |piece| is stored one behind the other in the parameter |t|, in the same order: from element *first on. */
+bool moec_rt_piece_is_run(const moec_rt_plan *p, const moec_plan_piece *piece, const moec_plan_tensor *t,
+                          int64_t *first);
+
+/* ---- pieces_made.c: from a file or a seed ---------------------------------------------------- */
+
+/* Whether it has no bytes, but is made from a seed. */
+static inline bool moec_rt_piece_made(const moec_rt_params *x, const moec_plan_piece *piece) {
+  return piece->file != MOEC_NONE && !x->paths[piece->file];
+}
+/* Temporary memory that getting it needs: 0 where it has bytes. */
+uint64_t moec_rt_piece_room(const moec_rt_params *x, const moec_plan_piece *piece);
+/* As moec_rt_piece_load(). */
+void moec_rt_piece_get(const moec_rt_plan *p, const moec_rt_params *x, const moec_plan_piece *piece,
+                       const moec_plan_tensor *t, void *parameter, void *room);
+/* Its bytes as they are stored, made or copied. */
+void moec_rt_piece_read(const moec_rt_plan *p, const moec_rt_params *x, const moec_plan_piece *piece, void *out);
+/* Whether all of parameter |i| is made, and can be so a run of elements at a time. */
+bool moec_rt_param_streams(const moec_rt_plan *p, const moec_rt_params *x, uint32_t i);
+/* Such a parameter, made on all threads and written to its buffer on the device: the host holds little at a time. */
+struct moec_model;
+moec_status *moec_rt_param_stream(struct moec_model *m, uint32_t i) MOEC_MUST_USE;
+
+/* Where |piece|, which has bytes, was read from. (params.c) */
 const uint8_t *moec_rt_piece_bytes(const moec_rt_plan *p, const moec_rt_params *x,
                                    const moec_plan_piece *piece);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "base/fresh.h"
 #include "runtime/plan_read.h"
 
 moec_status *moec_rt_bad(const moec_rt_record *r, const char *fmt, ...) {
@@ -98,6 +99,10 @@ static moec_status *check_files(const moec_rt_record *r, uint32_t i) {
   const moec_plan_file *f = &r->p->files[i];
   MOEC_TRY(moec_rt_check_string(r, "name", f->name));
   const char *name = moec_rt_str(r->p, f->name);
+  if (moec_fresh_is(name)) {
+    moec_fresh fresh;
+    return moec_fresh_parse(name, &fresh);
+  }
   if (*name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..")) return NULL;
   return moec_rt_bad(r, "name: expected a file name without folder, got '%s'", name);
 }
@@ -123,6 +128,10 @@ static moec_status *check_pieces(const moec_rt_record *r, uint32_t i) {
   }
   if (seen != (1u << x->rank) - 1)
     return moec_rt_bad(r, "perm: expected a permutation of the axes");
+  if (x->file != MOEC_NONE && moec_fresh_is(moec_rt_str(p, p->files[x->file].name))) {
+    if (moec_dtype_is_float((moec_dtype)x->dtype)) return NULL;
+    return moec_rt_bad(r, "expected floats where weights are made from a seed");
+  }
   uint64_t total = x->file == MOEC_NONE ? p->footer.data_size : p->files[x->file].size;
   if (x->offset > total || (uint64_t)bytes > total - x->offset) {
     return moec_rt_bad(

@@ -139,7 +139,7 @@ static moec_status *save_file(const moec_model *m, const char *dir, uint32_t fil
   return moec_outfile_end(f, write_changed(m, f, &m->params.files[file], room, n, v));
 }
 
-/* ---- weights that were inside the model's file ------------------------------------------- */
+/* ---- weights that were inside the model's file, or made from a seed ---------------------- */
 
 typedef struct inlined {
   const char **names;
@@ -156,7 +156,7 @@ static moec_status *add_inlined(const moec_model *m, uint32_t i, const moec_plan
   out->names[out->n++] = *name ? name : moec_rt_str(&m->plan, m->plan.params[i].name);
   const change c = {0, 0, x, l, i};
   if (l) return store(m, &c, v, t->data);
-  if (moec_tensor_bytes(t)) memcpy(t->data, m->plan.data + x->offset, moec_tensor_bytes(t));
+  if (moec_tensor_bytes(t)) moec_rt_piece_read(&m->plan, &m->params, x, t->data);
   return NULL;
 }
 
@@ -172,7 +172,8 @@ static moec_status *collect_inlined(const moec_model *m, values *v, inlined *out
   for (uint32_t i = 0; i < p->n_params; i++) {
     for (uint32_t k = 0; k < p->params[i].n_pieces; k++) {
       const moec_plan_piece *x = &p->pieces[p->params[i].pieces + k];
-      if (x->file != MOEC_NONE || has_name(out, moec_rt_str(p, x->name))) continue;
+      bool in_file = x->file != MOEC_NONE && !moec_rt_piece_made(&m->params, x);
+      if (in_file || has_name(out, moec_rt_str(p, x->name))) continue;
       MOEC_TRY(add_inlined(m, i, x, v, out));
     }
   }
@@ -261,6 +262,7 @@ static moec_status *save_files(const moec_model *m, const char *dir, values *v) 
   if (!room) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for weights");
   moec_status *s = NULL;
   for (uint32_t i = 0; !s && i < p->n_files; i++) {
+    if (!m->params.paths[i]) continue;
     s = save_file(m, dir, i, room, v);
     folder_of(m->params.paths[i], folder);
     if (s || !strcmp(folder, done)) continue;
@@ -278,6 +280,7 @@ static moec_status *save(const moec_model *m, const char *dir) {
     return moec_error(code, "cannot make the folder %s: %s", dir, strerror(errno));
   }
   for (uint32_t i = 0; i < m->plan.n_files; i++) {
+    if (!m->params.paths[i]) continue;
     folder_of(m->params.paths[i], folder);
     if (!same_folder(folder, dir)) continue;
     return moec_error(MOEC_INVALID_ARGUMENT,

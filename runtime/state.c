@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/safetensors.h"
 #include "runtime/model.h"
+#include "runtime/pieces.h"
 
 enum { FIXED = 4, PER_LEAF = 4, OPTIONS = 8, NAME = 1024 };
 
@@ -38,6 +39,10 @@ static void identity(const moec_model *m, uint8_t out[32]) {
     const char *name = moec_rt_str(p, p->files[i].name);
     uint64_t h = moec_hash(MOEC_HASH_SEED, name, strlen(name) + 1);
     sum[3] += moec_hash(h, p->files[i].sha256, sizeof p->files[i].sha256);
+  }
+  for (uint32_t i = 0; i < p->n_pieces; i++) { /* another seed is another model */
+    if (p->pieces[i].file != MOEC_NONE && moec_rt_piece_made(&m->params, &p->pieces[i]))
+      sum[3] += moec_hash(MOEC_HASH_SEED, &p->pieces[i].offset, sizeof p->pieces[i].offset);
   }
   moec_sha256(sum, sizeof sum, out);
 }

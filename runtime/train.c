@@ -17,7 +17,7 @@ static uint32_t shared_leaf(const moec_model *m, uint32_t i) {
   for (uint32_t k = 0; p->params[i].tie && k < t->n; k++) {
     const moec_rt_leaf *l = &t->leaves[k];
     if (p->params[l->param].tie != p->params[i].tie) continue;
-    if (m->host[l->weight] == m->host[weight_of(p, i)]) return k;
+    if (m->buffers[l->weight] == m->buffers[weight_of(p, i)]) return k;
   }
   return MOEC_NONE;
 }

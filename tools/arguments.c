@@ -18,6 +18,7 @@ typedef struct flag {
 static const flag flags[] = {
     {"-o", TEXT, offsetof(arguments, output), "import compile inspect", false},
     {"--init", TEXT, offsetof(arguments, init), "import", false},
+    {"--seeded", SWITCH, offsetof(arguments, seeded), "import", false},
     {"--set", LIST, 0, "import", false},
     {"--weights", TEXT, offsetof(arguments, weights), "compile inspect", false},
     {"--target", TEXT, offsetof(arguments, target), "compile", false},

@@ -15,7 +15,7 @@ typedef struct arguments {
   const char *rules[MAX_LIST]; /* "+GLOB" of --train-params, "-GLOB" of --freeze, in order */
   int n_rules;
   char rule_text[MAX_LIST][256];
-  bool remarks, train, embed_weights;
+  bool remarks, train, seeded, embed_weights;
   const char *needs_train; /* the first flag given that does */
 } arguments;
 

@@ -19,9 +19,9 @@
 extern const char moec_stub_begin[], moec_stub_end[];
 
 static const char usage[] =
-    "usage: moec import DIR -o MODEL.onnx [--init SEED|zeros] [--set KEY=VALUE ...]\n"
+    "usage: moec import DIR -o MODEL.onnx [--init SEED|zeros [--seeded]] [--set KEY=VALUE ...]\n"
     "            DIR: config.json and *.safetensors of a Hugging Face checkpoint; --init: random weights, or a file of "
-    "holes\n"
+    "holes;\n            --seeded: no file, the executable makes the weights when it is opened\n"
     "       moec compile MODEL.onnx -o EXE [--weights DIR] [--target cpu|cuda[:sm_90a]]\n"
     "            [--precision f32|bf16] [--combine-impl fused_weighted_sum|weighted_sum|legacy_bmm]\n"
     "            [--dim NAME=N ...] [--embed-weights] [--dump-dir DIR] [--remarks]\n"
@@ -197,6 +197,8 @@ static moec_status *import_command(const arguments *a) {
     if (errno || *end || a->init[0] < '0' || a->init[0] > '9')
       return moec_error(MOEC_INVALID_ARGUMENT, "--init: expected a seed, a number, or zeros, got \"%s\"", a->init);
   }
+  o.seeded = a->seeded;
+  if (o.seeded && (!a->init || o.zeros)) return moec_error(MOEC_INVALID_ARGUMENT, "--seeded needs --init SEED");
   moec_status *s = moec_import_checkpoint(a->input, &o, &remarks);
   for (const char *at = moec_buf_str(&remarks); !s && *at; at += strcspn(at, "\n"), at += *at == '\n')
     fprintf(stderr, "moec: remark: %.*s\n", (int)strcspn(at, "\n"), at);
