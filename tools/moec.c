@@ -15,6 +15,7 @@
 #include "models/models.h"
 #include "passes/pass.h"
 #include "tools/arguments.h"
+#include "tools/see_cuda.h"
 
 extern const char moec_stub_begin[], moec_stub_end[];
 
@@ -28,6 +29,7 @@ static const char usage[] =
     "            [--train [--loss next-token|OUTPUT] [--aux-loss C] [--z-loss C]\n"
     "             [--recompute none|block] [--skip-recompute-combine auto|on|off]\n"
     "             [--train-params GLOB ...] [--freeze GLOB ...]]\n"
+    "            without --target: cuda where a device is seen, else cpu\n"
     "       moec inspect FILE [--format text|json|dot|html] [-o OUT] [--dim NAME=N ...] [--train ...]\n"
     "            FILE: a model (.onnx) or an executable made by moec compile\n";
 
@@ -170,11 +172,14 @@ static moec_status *compile_module(const arguments *a, moec_module *m, const moe
   return s;
 }
 
-static moec_status *compile_command(const arguments *a) {
+/* Without --target: for a CUDA device where one is seen, else for the processor. */
+static moec_status *compile_command(const arguments *given) {
+  arguments with = *given, *a = &with;
   moec_compile_options o;
   moec_pass_ctx cx;
   moec_module *m = NULL;
   if (!a->output) return moec_error(MOEC_INVALID_ARGUMENT, "compile: expected -o EXE");
+  if (!a->target) a->target = moec_sees_cuda() ? "cuda" : "cpu";
   MOEC_TRY(moec_arguments_options(a, &o));
   moec_status *s = front(a, &o, &cx, &m);
   if (!s) s = compile_module(a, m, &cx);

@@ -31,7 +31,7 @@ if grep -q '"training"' "$dir/forward.json"; then fail "training in a report of 
 for mode in none block; do
   for combine in fused_weighted_sum legacy_bmm; do
     if [ $mode-$combine = none-legacy_bmm ]; then continue; fi
-    "$MOEC" compile "$dir/model.onnx" -o "$dir/exe" --train --recompute $mode --combine-impl $combine
+    "$MOEC" compile "$dir/model.onnx" -o "$dir/exe" --target cpu --train --recompute $mode --combine-impl $combine
     "$MOEC" inspect "$dir/exe" --format json -o "$dir/$mode-$combine.json"
     "$dir/exe" info --dim batch=1 --dim seq=128 >"$dir/info"
     for program in forward train vjp; do fact "$program peak" "$dir/info"; done >"$dir/want"
