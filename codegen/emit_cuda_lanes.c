@@ -1,17 +1,25 @@
 /* How the threads of a team share the work of a row. Innermost loops are shared out, or a loop around a short one
  * when its iterations don't meet in a temporary: neighbouring threads then read neighbouring elements. How many
- * threads a row is worth follows from the longest of these loops. */
+ * threads a row is worth follows from the longest of these loops: few, so that sums need no barrier and several rows
+ * are on their way at once, while what a thread has of a row fits in its registers. Sums over the rows of a chunk, or
+ * down a column, are split again: slices of the team add up some rows each, and meet at the end. */
 #include "codegen/emit_cuda.h"
 
 enum {
   LONG = 1 << 30,     /* a size that is not known */
   SHORT = 32,         /* a loop of fewer iterations leaves lanes of a warp idle */
   ALONE = 8,          /* a row with no longer loops is worth one thread */
-  WARP = 1024,        /* and with no longer ones a warp */
+  WARP = 2048,        /* and with no longer ones a warp */
+  LEAST = 4,          /* threads of a team of several */
+  TURNS = 2,          /* wide accesses of a thread to a row, at least */
   BLOCK = 256,        /* threads of a block */
   HUGE_ROW = 16384,   /* worth the largest block */
+  LARGEST = 1024,     /* threads of one */
   SHARED = 40 * 1024, /* bytes of row temporaries in shared memory */
-  LOCAL = 2 * 1024
+  LOCAL = 2 * 1024,
+  UNROLLED = 16,      /* turns of a loop */
+  MINE = 64,          /* elements of a row that a thread has in registers */
+  KEPT = 96           /* registers for what is loaded once and needed by several loops */
 };
 
 typedef struct finder {
@@ -20,7 +28,7 @@ typedef struct finder {
   moec_lanes *l;
 } finder;
 
-static bool has_var(const moec_ktemp *t, uint32_t var) {
+bool moec_lanes_has_var(const moec_ktemp *t, uint32_t var) {
   for (uint32_t i = 0; i < t->n_vars; i++)
     if (t->vars[i] == var) return true;
   return false;
@@ -46,7 +54,7 @@ static int64_t extent(const moec_kernel *k, const moec_kstmt *loop) {
 static bool apart(const moec_kernel *k, const moec_kstmts *body, uint32_t var) {
   for (size_t i = 0; i < body->n; i++) {
     const moec_kstmt *st = &body->v[i];
-    if (writes_temp(st->kind) && !has_var(&k->temps[st->id], var)) return false;
+    if (writes_temp(st->kind) && !moec_lanes_has_var(&k->temps[st->id], var)) return false;
     if (st->kind == MOEC_KSTMT_LOOP && !apart(k, &st->body, var)) return false;
   }
   return true;
@@ -97,7 +105,7 @@ static void find_own(finder *f, const moec_kstmts *body, const moec_kstmt *share
     if (st->kind == MOEC_KSTMT_LOOP) {
       find_own(f, &st->body, moec_lanes_share(f->l, st) ? st : shared, var);
     } else if (writes_temp(st->kind) || st->kind == MOEC_KSTMT_RECALL) {
-      bool own = shared && has_var(&f->k->temps[st->id], shared->id);
+      bool own = shared && moec_lanes_has_var(&f->k->temps[st->id], shared->id);
       own = own && (!var[st->id] || var[st->id] == shared->id + 1);
       if (own) var[st->id] = shared->id + 1;
       f->l->temps[st->id].own = f->l->temps[st->id].own && own;
@@ -109,7 +117,7 @@ static void find_temps(finder *f) {
   f->l->temps = MOEC_NEW_ARRAY(f->a, moec_cuda_temp, f->k->n_temps + 1);
   uint32_t *var = MOEC_NEW_ARRAY(f->a, uint32_t, f->k->n_temps + 1);
   for (size_t i = 0; i < f->k->n_temps; i++) f->l->temps[i].own = true;
-  if (f->l->width > 1) find_own(f, &f->k->body, NULL, var);
+  find_own(f, &f->k->body, NULL, var);
 }
 
 static moec_dim size_of(const moec_kernel *k, const moec_ktemp *t) {
@@ -128,6 +136,7 @@ static void place_temps(finder *f) {
     moec_dim size = size_of(f->k, &f->k->temps[i]);
     moec_cuda_temp *t = &f->l->temps[i];
     t->offset = f->l->scratch;
+    if (t->registers) continue;
     if (moec_dim_is_const(m, size, &n) && (n <= room || f->l->operand)) {
       t->local = f->l->width == 1 || f->l->operand, t->shared = !t->local;
       room -= n;
@@ -139,11 +148,11 @@ static void place_temps(finder *f) {
   f->l->scratch = moec_dim_mul(m, moec_dim_ceildiv(m, f->l->scratch, line), line);
 }
 
-/* Bytes of all temporaries of constant size. */
-static int64_t constant_bytes(const moec_kernel *k) {
+/* Bytes of all temporaries of constant size that have no registers. */
+static int64_t constant_bytes(const finder *f) {
   int64_t total = 0, n;
-  for (size_t i = 0; i < k->n_temps; i++)
-    if (moec_dim_is_const(k->m, size_of(k, &k->temps[i]), &n)) total += n;
+  for (size_t i = 0; i < f->k->n_temps; i++)
+    if (!f->l->temps[i].registers && moec_dim_is_const(f->k->m, size_of(f->k, &f->k->temps[i]), &n)) total += n;
   return total;
 }
 
@@ -161,8 +170,54 @@ bool moec_lanes_publish(const moec_lanes *l, const moec_kstmt *st) {
 
 /* ---- the team ------------------------------------------------------------------------------- */
 
-static void set_team(moec_lanes *l, uint32_t threads, uint32_t width) {
-  l->threads = threads, l->width = width, l->teams = threads / width;
+/* A loop over |var| that is shared out, NULL: none. */
+static const moec_kstmt *loop_over(const finder *f, uint32_t var) {
+  for (size_t i = 0; i < f->l->n_loops; i++)
+    if (f->l->loops[i]->id == var) return f->l->loops[i];
+  return NULL;
+}
+
+static void find_shares(finder *f) {
+  for (uint32_t var = 0; var < f->k->n_vars; var++)
+    if (!f->l->operand && loop_over(f, var))
+      f->l->shares[var].v = moec_vector_of(f->a, f->k, f->l->loops, f->l->n_loops, var);
+}
+
+/* Whether all loops over |var| are innermost and of a size that is known. */
+static bool can_unroll(const finder *f, uint32_t var, int64_t *n) {
+  moec_kvar_kind kind = f->k->vars[var].kind;
+  if (f->l->operand || (kind != MOEC_KVAR_LOOP && kind != MOEC_KVAR_LANE)) return false;
+  for (size_t i = 0; i < f->l->n_loops; i++)
+    if (f->l->loops[i]->id == var && !f->l->loops[i]->simd) return false;
+  *n = extent(f->k, loop_over(f, var));
+  return *n < LONG;
+}
+
+/* What a thread of a team of this width takes. */
+static void find_turns(finder *f) {
+  for (uint32_t var = 0; var < f->k->n_vars; var++) {
+    moec_cuda_share *s = &f->l->shares[var];
+    int64_t n, turn = (int64_t)f->l->width * s->v;
+    s->trips = 0, s->exact = false;
+    if (!loop_over(f, var) || !can_unroll(f, var, &n)) continue;
+    if (f->k->vars[var].kind == MOEC_KVAR_LANE) n = f->l->width;
+    int64_t trips = (n + turn - 1) / turn;
+    if (trips > UNROLLED || trips * s->v > MINE) continue;
+    s->trips = (uint32_t)trips;
+    s->exact = n % turn == 0 && f->k->vars[var].kind != MOEC_KVAR_LANE;
+  }
+  for (size_t i = 0; i < f->k->n_temps; i++) {
+    const moec_ktemp *t = &f->k->temps[i];
+    f->l->temps[i].registers = f->l->temps[i].own && t->n_vars == 1 && f->l->shares[t->vars[0]].trips > 0;
+  }
+}
+
+/* Tries a team; whether what its threads share of a row has a place. */
+static bool set_team(finder *f, uint32_t threads, uint32_t width) {
+  moec_lanes *l = f->l;
+  l->threads = threads, l->width = width, l->teams = threads / width, l->slices = 1;
+  if (width > 1) find_turns(f);
+  return constant_bytes(f) <= SHARED / l->teams;
 }
 
 static bool in_blocks(const moec_kernel *k) {
@@ -171,39 +226,161 @@ static bool in_blocks(const moec_kernel *k) {
   return false;
 }
 
+/* The fewest threads that a row of |n| elements, |v| at a time, keeps busy. */
+static uint32_t few_threads(int64_t n, uint32_t v) {
+  uint32_t width = LEAST;
+  while (width < 32 && (int64_t)width * v * TURNS < n) width *= 2;
+  return width;
+}
+
 static void choose_team(finder *f) {
   int64_t most = 0;
+  uint32_t v = 1;
+  bool rows = false;
   for (size_t i = 0; i < f->l->n_loops; i++) {
-    int64_t n = extent(f->k, f->l->loops[i]);
-    if (n > most) most = n;
+    const moec_kstmt *loop = f->l->loops[i];
+    int64_t n = extent(f->k, loop);
+    rows = rows || f->k->vars[loop->id].kind == MOEC_KVAR_CHUNK_ROW;
+    if (n > most) most = n, v = f->l->shares[loop->id].v;
   }
-  int64_t bytes = constant_bytes(f->k);
-  if (in_blocks(f->k))
-    set_team(f->l, MOEC_KERNEL_LANES, MOEC_KERNEL_LANES);
-  else if (most <= ALONE && bytes <= LOCAL)
-    set_team(f->l, BLOCK, 1);
-  else if (most <= WARP && bytes <= SHARED / (BLOCK / 32))
-    set_team(f->l, BLOCK, 32);
-  else if (most >= HUGE_ROW && most != LONG)
-    set_team(f->l, 1024, 1024);
-  else
-    set_team(f->l, BLOCK, BLOCK);
+  if (in_blocks(f->k)) {
+    set_team(f, MOEC_KERNEL_LANES, MOEC_KERNEL_LANES);
+    return;
+  }
+  if (most <= ALONE && constant_bytes(f) <= LOCAL) {
+    set_team(f, BLOCK, 1);
+    return;
+  }
+  if (most <= WARP && !rows && set_team(f, BLOCK, few_threads(most, v))) return;
+  if (most >= HUGE_ROW && most != LONG) set_team(f, LARGEST, LARGEST);
+  else set_team(f, BLOCK, BLOCK);
+}
+
+/* ---- slices --------------------------------------------------------------------------------- */
+
+/* Notes which temporaries |body| gathers in and which begin anew in it. False: it writes one not in registers. */
+static bool look_into(const finder *f, const moec_kstmts *body, bool *gathers, bool *begins) {
+  for (size_t i = 0; i < body->n; i++) {
+    const moec_kstmt *st = &body->v[i];
+    if (st->kind == MOEC_KSTMT_LOOP && !look_into(f, &st->body, gathers, begins)) return false;
+    if (!writes_temp(st->kind)) continue;
+    if (!f->l->temps[st->id].registers) return false;
+    if (st->kind == MOEC_KSTMT_GATHER) gathers[st->id] = true;
+    else begins[st->id] = true;
+  }
+  return true;
+}
+
+/* The one loop in |team|, the loop over chunks or blocks, that isn't shared out itself. */
+static const moec_kstmt *sliceable(const finder *f, const moec_kstmt *team) {
+  const moec_kstmt *found = NULL;
+  for (size_t i = 0; i < team->body.n; i++) {
+    const moec_kstmt *st = &team->body.v[i];
+    if (st->kind != MOEC_KSTMT_LOOP || moec_lanes_share(f->l, st)) continue;
+    if (found) return NULL;
+    found = st;
+  }
+  return found;
+}
+
+static const moec_kstmt *team_loop(const moec_kernel *k) {
+  for (size_t i = 0; i < k->body.n; i++) {
+    const moec_kstmt *st = &k->body.v[i];
+    if (st->kind != MOEC_KSTMT_LOOP) continue;
+    if (k->vars[st->id].kind == MOEC_KVAR_CHUNK || k->vars[st->id].kind == MOEC_KVAR_BLOCK) return st;
+  }
+  return NULL;
+}
+
+/* Makes the team one of slices, where its sums allow that. */
+static void find_slices(finder *f) {
+  moec_lanes *l = f->l;
+  const moec_kstmt *team = team_loop(f->k), *loop = team ? sliceable(f, team) : NULL;
+  bool blocks = in_blocks(f->k), any = false;
+  bool *gathers = MOEC_NEW_ARRAY(f->a, bool, f->k->n_temps + 1);
+  bool *begins = MOEC_NEW_ARRAY(f->a, bool, f->k->n_temps + 1);
+  if (!loop || l->width == 1) return;
+  if (blocks) set_team(f, 32, 32);
+  bool can = l->width <= 32 && look_into(f, &loop->body, gathers, begins);
+  for (size_t i = 0; i < f->k->n_temps; i++) {
+    can = can && l->temps[i].registers;
+    any = any || (gathers[i] && !begins[i]);
+  }
+  if (!can || !(any || loop->n_accs)) {
+    if (blocks) choose_team(f);
+    return;
+  }
+  for (size_t i = 0; i < f->k->n_temps; i++) l->temps[i].of_slices = gathers[i] && !begins[i];
+  l->sliced = loop, l->threads = blocks ? LARGEST : BLOCK, l->slices = l->threads / l->width, l->teams = 1;
+}
+
+/* ---- what stays in registers ------------------------------------------------------------------ */
+
+/* Loads of a row, not of what all rows share, in several loops that each thread goes through in the same way. */
+static void find_kept(finder *f) {
+  moec_lanes *l = f->l;
+  uint32_t *uses = MOEC_NEW_ARRAY(f->a, uint32_t, f->k->n_nodes + 1);
+  int64_t registers = 0;
+  for (size_t i = 0; i < l->n_loops; i++) {
+    const moec_cuda_share *s = &l->shares[l->loops[i]->id];
+    uint32_t var = l->loops[i]->id;
+    moec_kx *loads;
+    if (!s->trips || s->v == 1) continue;
+    size_t n = moec_vector_loads(f->a, f->k, l->loops[i], &loads);
+    for (size_t j = 0; j < n; j++) {
+      const moec_kx_node *x = &f->k->nodes[loads[j].i];
+      if (x->vars == UINT64_C(1) << var || !moec_vector_load(f->k, loads[j], var, s->v)) continue;
+      int64_t size = (int64_t)moec_dtype_get(f->k->bufs[x->id].dtype)->bytes * s->v * s->trips / 4;
+      if (++uses[loads[j].i] != 2 || registers + size > KEPT) continue;
+      registers += size;
+      l->keep[loads[j].i] = true;
+    }
+  }
+}
+
+/* A row of a thread's own that is one element of a dense result: several rows at a time. */
+static void find_row(finder *f) {
+  for (size_t i = 0; i < f->k->body.n; i++) {
+    const moec_kstmt *st = &f->k->body.v[i];
+    if (st->kind != MOEC_KSTMT_LOOP || !st->simd || f->k->vars[st->id].kind != MOEC_KVAR_ROW || st->n_accs) continue;
+    f->l->shares[st->id].v = moec_vector_of(f->a, f->k, &st, 1, st->id);
+    MOEC_PUSH(f->a, f->l->loops, f->l->n_loops, f->l->cap_loops, st);
+  }
+}
+
+static moec_lanes *new_lanes(moec_arena *a, const moec_kernel *k, bool operand) {
+  moec_lanes *l = MOEC_NEW(a, moec_lanes);
+  *l = (moec_lanes){.a = a, .operand = operand, .slices = 1};
+  l->shares = MOEC_NEW_ARRAY(a, moec_cuda_share, k->n_vars + 1);
+  l->keep = MOEC_NEW_ARRAY(a, bool, k->n_nodes + 1);
+  l->kept = MOEC_NEW_ARRAY(a, uint32_t, k->n_nodes + 1);
+  l->kept_at = MOEC_NEW_ARRAY(a, int, k->n_nodes + 1);
+  for (size_t i = 0; i < k->n_vars; i++) l->shares[i].v = 1;
+  return l;
 }
 
 moec_lanes *moec_lanes_of(moec_arena *a, const moec_kernel *k, bool operand) {
-  moec_lanes *l = MOEC_NEW(a, moec_lanes);
+  moec_lanes *l = new_lanes(a, k, operand);
   finder f = {a, k, l};
-  *l = (moec_lanes){.operand = operand};
   choose(&f, &k->body);
-  if (operand)
-    set_team(l, 32, 32);
-  else
-    choose_team(&f);
-  if (l->width == 1) l->n_loops = 0;
   find_temps(&f);
-  for (size_t i = 0; operand && i < k->n_temps; i++)
-    if (!l->temps[i].own)
-      l->n_loops = 0; /* its temporaries are local: every thread does everything */
+  find_shares(&f);
+  if (operand) {
+    set_team(&f, 32, 32);
+  } else {
+    choose_team(&f);
+    find_slices(&f);
+  }
+  if (l->width == 1) {
+    l->n_loops = 0;
+    for (size_t i = 0; i < k->n_vars; i++) l->shares[i] = (moec_cuda_share){.v = 1};
+    find_row(&f);
+  }
+  for (size_t i = 0; (operand || l->width == 1) && i < k->n_temps; i++) {
+    if (operand && !l->temps[i].own) l->n_loops = 0; /* its temporaries are local: every thread does everything */
+    if (l->width == 1) l->temps[i].own = true;
+  }
+  find_kept(&f);
   place_temps(&f);
   return l;
 }

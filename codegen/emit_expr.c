@@ -109,7 +109,9 @@ void moec_emit_var(moec_emit *e, uint32_t var) {
                                        [MOEC_KPARAM_QUERY] = "i",
                                        [MOEC_KPARAM_FIRST_KEY] = "j0"};
   moec_kvar_kind kind = e->k->vars[var].kind;
-  if (kind == MOEC_KVAR_PARAM)
+  if (e->first_of == var + 1)
+    moec_buf_printf(e->b, "d%u", var);
+  else if (kind == MOEC_KVAR_PARAM)
     moec_buf_puts(e->b, params[e->k->vars[var].copy]);
   else if (kind == MOEC_KVAR_LOOP)
     moec_buf_printf(e->b, "c%u", var);
@@ -240,12 +242,17 @@ static void apply(moec_emit *e, const moec_kx_node *n) {
     args[i] = moec_buf_str(&text[i]);
   }
   e->b = b;
-  moec_emit_op(b, n->op, operand, n->n_args, args);
+  if (e->rough && operand == MOEC_F32 && (n->op == MOEC_OP_EXP || n->op == MOEC_OP_SIGMOID))
+    moec_buf_printf(b, "moec_rough_%s(%s)", moec_op_get(n->op)->text, args[0]);
+  else
+    moec_emit_op(b, n->op, operand, n->n_args, args);
   for (int i = 0; i < 3; i++) moec_buf_fini(&text[i]);
 }
 
-static void load(moec_emit *e, const moec_kx_node *n) {
+static void load(moec_emit *e, moec_kx x) {
+  const moec_kx_node *n = &e->k->nodes[x.i];
   const moec_kbuf *buf = &e->k->bufs[n->id];
+  if (e->target->load && e->target->load(e, x)) return;
   bool half = buf->dtype == MOEC_F16 || buf->dtype == MOEC_BF16, guard = n->n_args > 1;
   e->used_buf[n->id] = true;
   if (guard) {
@@ -291,7 +298,7 @@ void moec_emit_bare(moec_emit *e, moec_kx x) {
 
 void moec_emit_expr(moec_emit *e, moec_kx x) {
   const moec_kx_node *n = &e->k->nodes[x.i];
-  if (e->named[x.i]) {
+  if (e->named[x.i] && !(e->first_of && n->vars >> (e->first_of - 1) & 1)) {
     moec_buf_printf(e->b, "t%u", e->named[x.i] - 1);
     return;
   }
@@ -310,7 +317,7 @@ void moec_emit_expr(moec_emit *e, moec_kx x) {
     case MOEC_KX_MOD: division(e, n); break;
     case MOEC_KX_INT: moec_emit_integer(e->b, n->dtype, n->num_i); break;
     case MOEC_KX_NUM: moec_emit_number(e->b, n->dtype, n->num); break;
-    case MOEC_KX_LOAD: load(e, n); break;
+    case MOEC_KX_LOAD: load(e, x); break;
     case MOEC_KX_WRAP: wrap(e, n); break;
     case MOEC_KX_APPLY: apply(e, n); break;
     default:
@@ -319,12 +326,15 @@ void moec_emit_expr(moec_emit *e, moec_kx x) {
   }
 }
 
-void moec_emit_stored(moec_emit *e, moec_dtype t, moec_kx x) {
+moec_kx moec_emit_unrounded(const moec_emit *e, moec_dtype t, moec_kx x) {
   const moec_kx_node *n = &e->k->nodes[x.i];
+  bool cast = n->kind == MOEC_KX_APPLY && n->op == MOEC_OP_CAST && n->num_i == (int64_t)t;
+  return cast && !e->named[x.i] && (t == MOEC_F16 || t == MOEC_BF16) ? n->args[0] : x;
+}
+
+void moec_emit_stored(moec_emit *e, moec_dtype t, moec_kx x) {
   bool half = t == MOEC_F16 || t == MOEC_BF16;
-  if (half && !e->named[x.i] && n->kind == MOEC_KX_APPLY && n->op == MOEC_OP_CAST &&
-      n->num_i == (int64_t)t)
-    x = n->args[0];
+  x = moec_emit_unrounded(e, t, x);
   if (half) moec_buf_printf(e->b, "moec_store_%s(", moec_dtype_get(t)->text);
   moec_emit_bare(e, x);
   if (half) moec_buf_putc(e->b, ')');

@@ -18,10 +18,16 @@ typedef struct moec_emit_target {
   /* Declares the row temporaries. */
   void (*temps)(moec_emit *e);
   /* In front of an assignment, on its line: who does it. NULL: everyone. */
-  const char *(*guard)(moec_emit *e);
+  const char *(*guard)(moec_emit *e, const moec_kstmt *st);
   /* Lines in front of a statement and behind it. NULL: none. */
   void (*enter)(moec_emit *e, const moec_kstmt *st);
   void (*leave)(moec_emit *e, const moec_kstmt *st);
+  /* The end of a loop. NULL: "}". */
+  void (*close)(moec_emit *e, const moec_kstmt *st);
+  /* A load, a store, an element of a temporary in the target's own words; false: there are none. NULL: never. */
+  bool (*load)(moec_emit *e, moec_kx x);
+  bool (*store)(moec_emit *e, const moec_kstmt *st);
+  bool (*place)(moec_emit *e, uint32_t temp);
 } moec_emit_target;
 
 /* Prints one kernel. */
@@ -37,6 +43,9 @@ struct moec_emit {
   bool *used_buf; /* buffers */
   int indent;
   bool direct; /* symbols are read where they are used */
+  bool rough; /* exponentials may be off by a few units in the last place: halves go in or out */
+  uint32_t first_of; /* 1 + a variable that stands for the first of several iterations, and what depends on it is
+                        printed in place; 0: none */
   const char *first; /* the function's first line; NULL: none */
 };
 
@@ -82,6 +91,8 @@ void moec_emit_op(moec_buf *b, moec_op op, moec_dtype operands, uint32_t n,
                   const char *const *args);
 void moec_emit_number(moec_buf *b, moec_dtype t, double v);
 void moec_emit_integer(moec_buf *b, moec_dtype t, int64_t v);
+/* What of |x| is printed where it is then rounded to |t|. */
+moec_kx moec_emit_unrounded(const moec_emit *e, moec_dtype t, moec_kx x);
 /* A value of dtype |t| as it is stored in a buffer of dtype |t|. */
 void moec_emit_stored(moec_emit *e, moec_dtype t, moec_kx x);
 

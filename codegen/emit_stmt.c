@@ -103,6 +103,7 @@ static uint32_t name(moec_emit *e, moec_kx x) {
 /* w3[c1 - 8], rows of several variables flattened */
 static void temp_place(moec_emit *e, uint32_t id) {
   const moec_ktemp *t = &e->k->temps[id];
+  if (e->target->place && e->target->place(e, id)) return;
   moec_buf_printf(e->b, "w%u[", id);
   for (uint32_t i = 0; i < t->n_vars; i++) {
     const moec_kvar *v = &e->k->vars[t->vars[i]];
@@ -142,7 +143,8 @@ static void loop(moec_emit *e, const moec_kstmt *st) {
   }
   forget_names(e, &st->body);
   e->indent--;
-  moec_emit_line(e, "}");
+  if (e->target->close) e->target->close(e, st);
+  else moec_emit_line(e, "}");
   for (uint32_t i = 0; i < st->n_accs; i++) {
     const moec_kx_node *r = &e->k->nodes[st->accs[i].i];
     const char *type = moec_emit_ctype(r->dtype), *have = moec_emit_accumulator_of(r).type;
@@ -158,15 +160,16 @@ static void loop(moec_emit *e, const moec_kstmt *st) {
 }
 
 /* The indent of an assignment that one of those who run the kernel does. */
-static void guarded(moec_emit *e) {
+static void guarded(moec_emit *e, const moec_kstmt *st) {
   moec_emit_indent(e);
-  if (e->target->guard) moec_buf_puts(e->b, e->target->guard(e));
+  if (e->target->guard) moec_buf_puts(e->b, e->target->guard(e, st));
 }
 
 static void assignment(moec_emit *e, const moec_kstmt *st) {
   const moec_kx_node *n = &e->k->nodes[st->e.i];
+  if (st->kind == MOEC_KSTMT_STORE && e->target->store && e->target->store(e, st)) return;
   if (st->kind == MOEC_KSTMT_LET || st->kind == MOEC_KSTMT_RECALL) moec_emit_indent(e);
-  else guarded(e);
+  else guarded(e, st);
   if (st->kind == MOEC_KSTMT_STORE) {
     e->used_buf[st->id] = true;
     if (e->k->bufs[st->id].local)
@@ -199,7 +202,7 @@ static void gather(moec_emit *e, const moec_kstmt *st) {
   e->b = &place;
   temp_place(e, st->id);
   e->b = b;
-  guarded(e);
+  guarded(e, st);
   update(e, moec_buf_str(&place), &e->k->nodes[st->e.i], false);
   moec_buf_fini(&place);
 }

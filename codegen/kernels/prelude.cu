@@ -54,6 +54,17 @@ MOEC_INLINE uint16_t moec_store_f16(float f) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(v) : "f"(f));
   return v;
 }
+/* Two at once. */
+MOEC_INLINE uint32_t moec_pair_bf16(float low, float high) {
+  uint32_t v;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+  return v;
+}
+MOEC_INLINE uint32_t moec_pair_f16(float low, float high) {
+  uint32_t v;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+  return v;
+}
 MOEC_INLINE float moec_round_bf16(float f) { return moec_load_bf16(moec_store_bf16(f)); }
 MOEC_INLINE float moec_round_f16(float f) { return moec_load_f16(moec_store_f16(f)); }
 
@@ -67,6 +78,63 @@ MOEC_INLINE float moec_sigmoid_f32(float x) {
   float e = expf(-fabsf(x));
   return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
+/* Where halves go in or out: off by 2 units in the last place, and by half a one of the argument. */
+MOEC_INLINE float moec_rough_exp(float x) { return __expf(x); }
+MOEC_INLINE float moec_rough_sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+
+/* ---- several elements at a time --------------------------------------------------------------- */
+
+/* moec_f32x4: four neighbours, at a multiple of their size or of 16 bytes. Moved in the widest pieces there are; what a
+ * kernel reads it doesn't write. */
+#define MOEC_VECTOR(t, T, n, piece)                                              \
+  typedef union moec_##t##x##n {                                                 \
+    T v[n];                                                                      \
+    piece p[sizeof(T) * n / sizeof(piece)];                                      \
+  } moec_##t##x##n;                                                              \
+  MOEC_INLINE moec_##t##x##n moec_read_##t##x##n(const T *at) {                  \
+    moec_##t##x##n r;                                                            \
+    for (int i = 0; i < (int)(sizeof r / sizeof(piece)); i++)                    \
+      r.p[i] = __ldg((const piece *)at + i);                                     \
+    return r;                                                                    \
+  }
+#define MOEC_VECTOR_WRITE(t, T, n, piece)                                        \
+  MOEC_INLINE void moec_write_##t##x##n(T *at, const T *v) {                     \
+    moec_##t##x##n r;                                                            \
+    for (int i = 0; i < n; i++) r.v[i] = v[i];                                   \
+    for (int i = 0; i < (int)(sizeof r / sizeof(piece)); i++) ((piece *)at)[i] = r.p[i]; \
+  }
+#define MOEC_VECTORS(MAKE, t, T, two, four, eight) MAKE(t, T, 2, two) MAKE(t, T, 4, four) MAKE(t, T, 8, eight)
+/* clang-format off */
+#define MOEC_VECTORS_OF(MAKE)                                                     \
+  MOEC_VECTORS(MAKE, f32, float, uint2, uint4, uint4)                             \
+  MOEC_VECTORS(MAKE, f64, double, uint4, uint4, uint4)                            \
+  MOEC_VECTORS(MAKE, i64, int64_t, uint4, uint4, uint4)                           \
+  MOEC_VECTORS(MAKE, i32, int32_t, uint2, uint4, uint4)                           \
+  MOEC_VECTORS(MAKE, i16, int16_t, uint32_t, uint2, uint4)                        \
+  MOEC_VECTORS(MAKE, i8, int8_t, uint16_t, uint32_t, uint2)                       \
+  MOEC_VECTORS(MAKE, u64, uint64_t, uint4, uint4, uint4)                          \
+  MOEC_VECTORS(MAKE, u32, uint32_t, uint2, uint4, uint4)                          \
+  MOEC_VECTORS(MAKE, u16, uint16_t, uint32_t, uint2, uint4)                       \
+  MOEC_VECTORS(MAKE, u8, uint8_t, uint16_t, uint32_t, uint2)                      \
+  MOEC_VECTORS(MAKE, bool, uint8_t, uint16_t, uint32_t, uint2)
+/* clang-format on */
+MOEC_VECTORS_OF(MOEC_VECTOR)
+MOEC_VECTORS_OF(MOEC_VECTOR_WRITE)
+/* Halves are written from floats. */
+#define MOEC_HALF_WRITE(t, T, n, piece)                                          \
+  MOEC_INLINE void moec_write_##t##x##n(T *at, const float *v) {                 \
+    union {                                                                      \
+      uint32_t pair[n / 2];                                                      \
+      piece p;                                                                   \
+    } r;                                                                         \
+    for (int i = 0; i < n / 2; i++) r.pair[i] = moec_pair_##t(v[2 * i], v[2 * i + 1]); \
+    *(piece *)at = r.p;                                                          \
+  }
+#define MOEC_HALVES(MAKE, t) MOEC_VECTORS(MAKE, t, uint16_t, uint32_t, uint2, uint4)
+MOEC_HALVES(MOEC_VECTOR, bf16)
+MOEC_HALVES(MOEC_VECTOR, f16)
+MOEC_HALVES(MOEC_HALF_WRITE, bf16)
+MOEC_HALVES(MOEC_HALF_WRITE, f16)
 
 /* ---- teams ---------------------------------------------------------------------------------- */
 
@@ -80,6 +148,21 @@ extern __shared__ float4 moec_dynamic[];
   const int self = threadIdx.x % 32;                                             \
   const int64_t team = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, \
                 n_teams = (int64_t)gridDim.x * (blockDim.x / 32);
+/* A team of |width| lanes of a warp: |mates|. */
+#define MOEC_LANES(width)                                                           \
+  const int self = threadIdx.x % width;                                             \
+  const uint32_t mates =                                                            \
+      (0xffffffffu >> (32 - width)) << (threadIdx.x % 32 / width * width);
+#define MOEC_LANES_TEAM(width)                                                      \
+  MOEC_LANES(width)                                                                 \
+  const int64_t team = (int64_t)blockIdx.x * (blockDim.x / width) + threadIdx.x / width, \
+                n_teams = (int64_t)gridDim.x * (blockDim.x / width);
+/* A block of slices of |width| lanes. */
+#define MOEC_SLICED_TEAM(width, words)                                              \
+  __shared__ uint64_t parts[words];                                                 \
+  MOEC_LANES(width)                                                                 \
+  const int slice = threadIdx.x / width;                                            \
+  const int64_t team = blockIdx.x, n_teams = gridDim.x;
 #define MOEC_BLOCK_TEAM        \
   __shared__ uint64_t parts[32]; \
   const int self = threadIdx.x;  \
@@ -104,4 +187,28 @@ extern __shared__ float4 moec_dynamic[];
       update                                                              \
     }                                                                     \
     __syncthreads();                                                      \
+  }
+#define MOEC_LANES_JOIN(type, a, update, width)                           \
+  for (int distance = width / 2; distance; distance >>= 1) {              \
+    type other = (type)__shfl_xor_sync(mates, a, distance);               \
+    update                                                                \
+  }                                                                       \
+  a = (type)__shfl_sync(mates, a, threadIdx.x % 32 / width * width);
+/* |n| elements at |w| of each slice, |mine|, become in the first slice what |update| makes of all, in order. */
+#define MOEC_SLICES_JOIN(type, w, n, width, slices, update)                          \
+  {                                                                                  \
+    type *const at = w, *const all = (type *)parts;                                  \
+    __syncthreads();                                                                 \
+    _Pragma("unroll") for (int u = 0; u < n; u++) all[(u * slices + slice) * width + self] = at[u]; \
+    __syncthreads();                                                                 \
+    if (slice == 0) {                                                                \
+      _Pragma("unroll") for (int u = 0; u < n; u++) {                                \
+        type mine = at[u];                                                           \
+        for (int s = 1; s < slices; s++) {                                           \
+          type other = all[(u * slices + s) * width + self];                         \
+          update                                                                     \
+        }                                                                            \
+        at[u] = mine;                                                                \
+      }                                                                              \
+    }                                                                                \
   }

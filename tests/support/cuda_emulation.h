@@ -24,7 +24,7 @@ typedef struct emulated {
   struct {
     unsigned x, y, z;
   } thread, block, grid, size;
-  void (*wait)(int warp);
+  void (*wait)(unsigned mates);
   unsigned long long *slot;
 } emulated;
 
@@ -42,7 +42,7 @@ typedef struct emulation {
   jmp_buf at[EMULATED_THREADS], scheduler;
   char *stacks;
   unsigned long long slots[EMULATED_THREADS];
-  emulated_barrier warps[EMULATED_THREADS / 32], block;
+  emulated_barrier warps[EMULATED_THREADS], block; /* by the first of those who meet */
   unsigned current, left, waits; /* waits since something moved */
   void (*body)(void *user);
   void *user;
@@ -51,10 +51,14 @@ typedef struct emulation {
 
 static emulation *emulation_current; /* fibers have no argument */
 
-static void emulation_wait(int warp) {
+/* Until all lanes |mates| of the warp, 0: all threads of the block, have come here. */
+static void emulation_wait(unsigned mates) {
   emulation *e = emulation_current;
   unsigned me = e->current;
-  emulated_barrier *b = warp ? &e->warps[me / 32] : &e->block;
+  unsigned first = mates ? me / 32 * 32 + (unsigned)__builtin_ctz(mates) : 0;
+  emulated_barrier *const b = mates ? &e->warps[first] : &e->block;
+  ck_assert_msg(!mates || mates >> me % 32 & 1, "thread %u waits for others but not for itself", me);
+  if (mates) b->size = (unsigned)__builtin_popcount(mates);
   unsigned generation = b->generation;
   if (++b->arrived == b->size) {
     b->arrived = 0, b->generation++, e->waits = 0;
@@ -82,7 +86,7 @@ static inline void emulation_start(emulation *e, unsigned block, unsigned blocks
   for (unsigned i = 0; i < threads; i++) {
     e->threads[i] = (emulated){{i, 0, 0},       {block, 0, 0},  {blocks, 1, 1},
                                {threads, 1, 1}, emulation_wait, e->slots};
-    e->warps[i / 32] = (emulated_barrier){.size = 32};
+    e->warps[i] = (emulated_barrier){0};
     e->state[i] = EMULATED_NEW;
     getcontext(&e->fibers[i]);
     e->fibers[i].uc_stack.ss_sp = e->stacks + (size_t)i * EMULATED_STACK;
@@ -155,10 +159,16 @@ static inline emulation *emulation_open(moec_buf *text) {
                     "static float4 moec_dynamic[16384];");
   emulation_replace(text, "asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(v) : \"f\"(f));",
                     "v = moec_emulated_to_bf16(f);");
+  emulation_replace(text, "asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(v) : \"f\"(high), \"f\"(low));",
+                    "v = moec_emulated_to_bf16(low) | (uint32_t)moec_emulated_to_bf16(high) << 16;");
+  emulation_replace(text, "asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(v) : \"f\"(high), \"f\"(low));",
+                    "v = moec_emulated_to_f16(low) | (uint32_t)moec_emulated_to_f16(high) << 16;");
   emulation_replace(text, "asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(v));",
                     "f = moec_emulated_from_f16(v);");
   emulation_replace(text, "asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(v) : \"f\"(f));",
                     "v = moec_emulated_to_f16(f);");
+  if (strstr(moec_buf_str(text), "ex2.approx"))
+    emulation_replace(text, "asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));", "y = exp2f(x);");
   ck_assert_ptr_ne(mkdtemp(dir), NULL);
   snprintf(source, sizeof source, "%s/k.cc", dir);
   snprintf(object, sizeof object, "%s/k.so", dir);

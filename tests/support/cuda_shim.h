@@ -10,16 +10,25 @@
 struct float4 {
   float x, y, z, w;
 };
-struct uint4 {
+struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+// A wide read at a place that isn't a multiple of its size would be an error of the device.
+template <class T> static inline T __ldg(const T *at) {
+  if ((unsigned long long)at % sizeof(T)) __builtin_trap();
+  return *at;
+}
 
-// The thread that runs. |wait|: until all threads of its warp (1) or block (0) have come here. |slot|: by thread.
+// The thread that runs. |wait|: until those lanes of its warp, 0: the threads of its block, have come here. |slot|: by
+// thread.
 struct moec_emulated {
   struct {
     unsigned x, y, z;
   } thread, block, grid, size;
-  void (*wait)(int warp);
+  void (*wait)(unsigned mates);
   unsigned long long *slot;
 };
 extern "C" {
@@ -30,7 +39,7 @@ moec_emulated *moec_emulated_now;
 #define gridDim (moec_emulated_now->grid)
 #define blockDim (moec_emulated_now->size)
 #define __syncthreads() moec_emulated_now->wait(0)
-#define __syncwarp() moec_emulated_now->wait(1)
+static inline void __syncwarp(unsigned mates = 0xffffffffu) { moec_emulated_now->wait(mates); }
 
 template <class To, class From> static inline To moec_bit_cast(From v) {
   To r;
@@ -44,31 +53,33 @@ static inline long long __double_as_longlong(double v) { return moec_bit_cast<lo
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(unsigned v) { return __builtin_ffs((int)v); }
 
-// The value that lane |from| of the warp gives.
-template <class T> static T moec_exchange(T v, int from) {
+// The value that lane |from| of the warp, one of |mates|, gives.
+template <class T> static T moec_exchange(unsigned mates, T v, int from) {
   unsigned me = threadIdx.x;
   __builtin_memcpy(&moec_emulated_now->slot[me], &v, sizeof v);
-  __syncwarp();
+  __syncwarp(mates);
   __builtin_memcpy(&v, &moec_emulated_now->slot[(me & ~31u) + (unsigned)from], sizeof v);
-  __syncwarp();
+  __syncwarp(mates);
   return v;
 }
-template <class T> static T __shfl_xor_sync(unsigned, T v, int mask) {
-  return moec_exchange(v, (int)(threadIdx.x % 32) ^ mask);
+template <class T> static T __shfl_xor_sync(unsigned mates, T v, int mask) {
+  return moec_exchange(mates, v, (int)(threadIdx.x % 32) ^ mask);
 }
-template <class T> static T __shfl_sync(unsigned, T v, int lane) { return moec_exchange(v, lane); }
-template <class T> static T __shfl_up_sync(unsigned, T v, int delta) {
+template <class T> static T __shfl_sync(unsigned mates, T v, int lane) {
+  return moec_exchange(mates, v, lane);
+}
+template <class T> static T __shfl_up_sync(unsigned mates, T v, int delta) {
   int lane = (int)(threadIdx.x % 32);
-  return moec_exchange(v, lane >= delta ? lane - delta : lane);
+  return moec_exchange(mates, v, lane >= delta ? lane - delta : lane);
 }
-static inline unsigned __ballot_sync(unsigned, int v) {
+static inline unsigned __ballot_sync(unsigned mates, int v) {
   unsigned r = 0;
-  for (int lane = 0; lane < 32; lane++) r |= (moec_exchange(v, lane) != 0 ? 1u : 0u) << lane;
+  for (int lane = 0; lane < 32; lane++) r |= (moec_exchange(mates, v, lane) != 0 ? 1u : 0u) << lane;
   return r;
 }
-template <class T> static unsigned __match_any_sync(unsigned, T v) {
+template <class T> static unsigned __match_any_sync(unsigned mates, T v) {
   unsigned r = 0;
-  for (int lane = 0; lane < 32; lane++) r |= (moec_exchange(v, lane) == v ? 1u : 0u) << lane;
+  for (int lane = 0; lane < 32; lane++) r |= (moec_exchange(mates, v, lane) == v ? 1u : 0u) << lane;
   return r;
 }
 static inline int __syncthreads_or(int v) {
@@ -93,6 +104,8 @@ unsigned short (*moec_emulated_to_bf16)(float);
 #define MATH2(name) extern "C" double name(double, double); extern "C" float name##f(float, float);
 MATH1(exp) MATH1(expm1) MATH1(log) MATH1(log1p) MATH1(sqrt) MATH1(sin) MATH1(cos) MATH1(tan) MATH1(asin) MATH1(acos)
 MATH1(atan) MATH1(sinh) MATH1(cosh) MATH1(tanh) MATH1(asinh) MATH1(acosh) MATH1(atanh) MATH1(floor) MATH1(ceil)
-MATH1(rint) MATH1(erf) MATH1(fabs) MATH2(pow) MATH2(fmod)
+MATH1(rint) MATH1(erf) MATH1(fabs) MATH1(exp2) MATH2(pow) MATH2(fmod) MATH2(fmax)
+static inline float __expf(float x) { return expf(x); }
+static inline float __fdividef(float x, float y) { return x / y; }
 extern "C" double frexp(double, int *);
 extern "C" double ldexp(double, int);

@@ -170,8 +170,11 @@ static inline void emit_close(emit_run *runs) {
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* |bytes| that end where an inaccessible page begins. */
+/* |bytes| that end where an inaccessible page begins; for CUDA at a multiple of 16, as plan buffers lie. */
 static inline void *emit_guarded(size_t bytes, void **base, size_t *whole) {
+#ifdef EMIT_CUDA
+  bytes = (bytes + 15) / 16 * 16;
+#endif
   size_t page = 4096, size = (bytes + page - 1) / page * page;
   *whole = size + 2 * page;
   char *p = mmap(NULL, *whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
