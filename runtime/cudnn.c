@@ -244,35 +244,28 @@ void moec_cudnn_add_reshape(moec_cudnn_graph *g, moec_cudnn_descriptor x, moec_c
 
 /* ---- plans ------------------------------------------------------------------------------- */
 
-/* The first of |configs| that can be built; without one the last one's error. */
-static moec_status *build_first(moec_cudnn_graph *g, moec_cudnn_descriptor *configs, int64_t n,
-                                moec_cudnn_descriptor *plan, uint64_t *workspace) {
-  const moec_cudnn *c = g->c;
-  moec_status *error = moec_error(MOEC_UNSUPPORTED, "cuDNN: it has no engine for these sizes");
-  for (int64_t i = 0; i < n; i++) {
-    moec_cudnn_descriptor p = NULL;
-    int64_t bytes = 0, got = 0;
-    int status = c->make(PLAN, &p);
-    if (!status) status = c->set(p, PLAN_HANDLE, A_HANDLE, 1, &c->handle);
-    if (!status) status = c->set(p, PLAN_CONFIG, A_DESCRIPTOR, 1, &configs[i]);
-    if (!status) status = c->finish(p);
-    if (!status) status = c->get(p, PLAN_WORKSPACE, A_I64, 1, &got, &bytes);
-    moec_status_free(error);
-    error = moec_cudnn_check(c, status, "a plan");
-    if (!error && bytes >= 0) {
-      *plan = p, *workspace = (uint64_t)bytes;
-      return NULL;
-    }
-    if (p) (void)c->drop(p);
-    if (!error) error = moec_error(MOEC_DEVICE, "cuDNN: a plan: expected the size of its workspace, got less than 0");
-  }
-  return error;
+static moec_status *build_plan(const moec_cudnn *c, moec_cudnn_descriptor config, moec_cudnn_descriptor *out,
+                               uint64_t *workspace) {
+  moec_cudnn_descriptor p = NULL;
+  int64_t bytes = 0, got = 0;
+  int status = c->make(PLAN, &p);
+  if (!status) status = c->set(p, PLAN_HANDLE, A_HANDLE, 1, &c->handle);
+  if (!status) status = c->set(p, PLAN_CONFIG, A_DESCRIPTOR, 1, &config);
+  if (!status) status = c->finish(p);
+  if (!status) status = c->get(p, PLAN_WORKSPACE, A_I64, 1, &got, &bytes);
+  moec_status *s = moec_cudnn_check(c, status, "a plan");
+  if (!s && bytes < 0) s = moec_error(MOEC_DEVICE, "cuDNN: a plan: expected the size of its workspace, got less than 0");
+  if (s && p) (void)c->drop(p);
+  if (!s) *out = p, *workspace = (uint64_t)bytes;
+  return s;
 }
 
+/* Only the library's first choice: engines of older devices, which come behind it, read the log-sum-exp as if it were
+ * dense, whatever its strides. */
 static moec_status *build(moec_cudnn_graph *g, moec_cudnn_descriptor *plan, uint64_t *workspace) {
-  enum { MOST = 8, MODE_A = 3 };
+  enum { MODE_A = 3 };
   const moec_cudnn *c = g->c;
-  moec_cudnn_descriptor graph = make(g, GRAPH), choice = make(g, HEURISTICS), configs[MOST] = {0};
+  moec_cudnn_descriptor graph = make(g, GRAPH), choice = make(g, HEURISTICS), config = make(g, ENGINE_CONFIG);
   const int mode = MODE_A;
   int64_t n = 0;
   set(g, graph, GRAPH_HANDLE, A_HANDLE, 1, &c->handle);
@@ -281,11 +274,11 @@ static moec_status *build(moec_cudnn_graph *g, moec_cudnn_descriptor *plan, uint
   set_tensor(g, choice, HEURISTICS_GRAPH, graph);
   set(g, choice, HEURISTICS_MODE, A_HEURISTICS, 1, &mode);
   finish(g, choice, "the choice of an engine");
-  for (int i = 0; i < MOST; i++) configs[i] = make(g, ENGINE_CONFIG);
   if (!g->error)
-    note(g, c->get(choice, HEURISTICS_RESULTS, A_DESCRIPTOR, MOST, &n, configs), "the choice of an engine");
+    note(g, c->get(choice, HEURISTICS_RESULTS, A_DESCRIPTOR, 1, &n, &config), "the choice of an engine");
   if (g->error) return g->error;
-  return build_first(g, configs, n < MOST ? n : MOST, plan, workspace);
+  if (n < 1) return moec_error(MOEC_UNSUPPORTED, "cuDNN: it has no engine for these sizes");
+  return build_plan(c, config, plan, workspace);
 }
 
 moec_status *moec_cudnn_graph_end(moec_cudnn_graph *g, moec_cudnn_descriptor *plan, uint64_t *workspace) {

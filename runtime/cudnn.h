@@ -93,8 +93,8 @@ void moec_cudnn_add_reshape(moec_cudnn_graph *g, moec_cudnn_descriptor x, moec_c
 /* Addresses by id for a plan. */
 moec_status *moec_cudnn_pack(const moec_cudnn *c, uint32_t n, const int64_t *ids, void *const *pointers,
                              void *workspace, moec_cudnn_descriptor *out) MOEC_MUST_USE;
-/* The library's first choice for the graph that can be built, and the bytes of memory it works in. The graph is over,
- * also after an error. */
+/* The plan that the library chooses for the graph, and the bytes of memory it works in. The graph is over, also after
+ * an error. */
 moec_status *moec_cudnn_graph_end(moec_cudnn_graph *g, moec_cudnn_descriptor *plan,
                                   uint64_t *workspace) MOEC_MUST_USE;
 
