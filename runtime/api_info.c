@@ -112,6 +112,14 @@ static const moec_rt_placement *latest(const moec_model *m) {
   return &m->bound->of[m->ran == MOEC_SCHEDULE_COUNT ? MOEC_AT_STEP : m->ran];
 }
 
+/* Parameters, constants, what is computed once from them and from sizes, the program's arena, the gradients it leaves. */
+static uint64_t planned(const moec_model *m, moec_program program) {
+  const moec_rt_placement *x = &m->bound->of[MOEC_AT_STEP + program];
+  uint64_t parameters = m->device->in_host ? m->params.copies.size + m->params.mapped_bytes : m->device_params.size;
+  if (!x->ready) return 0;
+  return parameters + m->load.size + m->bind.size + x->bytes + (program == MOEC_FORWARD ? 0 : m->train.grad_bytes);
+}
+
 void moec_counters_get(const moec_model *m, moec_counters *out) {
   *out = (moec_counters){
       .forwards = m->forwards,
@@ -145,6 +153,7 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
   if (!x) return;
   for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
     out->program_bytes[k] = m->bound->of[MOEC_AT_STEP + k].bytes;
+    out->planned_bytes[k] = planned(m, (moec_program)k);
   }
   out->kernels_per_step = x->kernels;
   out->library_per_step = x->library;

@@ -96,6 +96,7 @@ static json_t *counters_json(const moec_rt_bench *b) {
       {"gradient_bytes", c.gradient_bytes},
       {"optimizer_bytes", c.optimizer_bytes},
       {"peak_bytes", c.peak_bytes},
+      {"planned_bytes", c.planned_bytes[b->program]},
       {"device_bytes", c.device_bytes},
       {"device_peak_bytes", c.device_peak_bytes},
   };
@@ -154,7 +155,9 @@ static void print_window(const moec_rt_bench *b) {
          (y->device_waits - x->device_waits) / n, b->updates ? "" : " (at its end)",
          (y->device_writes - x->device_writes) / n, (y->device_write_bytes - x->device_write_bytes) / n,
          (y->device_reads - x->device_reads) / n, (y->device_read_bytes - x->device_read_bytes) / n);
-  printf("device memory: %" PRIu64 " bytes, at most %" PRIu64 "\n", y->device_bytes, y->device_peak_bytes);
+  printf("device memory: %" PRIu64 " bytes at most, planned %" PRIu64 " (%+.1f %%)\n", y->device_peak_bytes,
+         y->planned_bytes[b->program],
+         100 * ((double)y->device_peak_bytes / (double)y->planned_bytes[b->program] - 1));
 }
 
 void moec_rt_bench_print(const moec_rt_bench *b) {

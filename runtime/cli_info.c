@@ -77,6 +77,7 @@ static void print_program(const moec_rt_plan *p) {
 
 static moec_status *print_memory(moec_model *m) {
   static const char *const peaks[] = {"forward peak", "train peak", "vjp peak"};
+  static const char *const all[] = {"forward in all", "train in all", "vjp in all"};
   moec_counters c;
   for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
     if (moec_has_program(m, (moec_program)k)) MOEC_TRY(moec_place(m, (moec_program)k));
@@ -96,6 +97,9 @@ static moec_status *print_memory(moec_model *m) {
   print_bytes("bind buffers", c.bind_bytes);
   for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
     if (moec_has_program(m, (moec_program)k)) print_bytes(peaks[k], c.program_bytes[k]);
+  }
+  for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
+    if (moec_has_program(m, (moec_program)k)) print_bytes(all[k], c.planned_bytes[k]);
   }
   return NULL;
 }
