@@ -25,11 +25,11 @@ static const need needs[] = {
     {MOEC_STEP_MOE_COMBINE, "rows.cu", 0},
     {MOEC_STEP_MOE_GROUPED_DOT, "grouped.cu", 0},
     {MOEC_STEP_MOE_GROUPED_OUTER, "grouped.cu", 0},
-    {MOEC_STEP_MOE_GROUP_SUM, "grouped.cu", 0},
+    {MOEC_STEP_MOE_GROUP_SUM, "group_sum.cu", 0},
 };
 enum { N_NEEDS = sizeof needs / sizeof *needs };
 /* In this order: one text may use functions of those before it. */
-static const char *const always[] = {"library.cu", "fill.cu", "plan.cu", "update.cu"};
+static const char *const always[] = {"library.cu", "fill.cu", "plan.cu", "order.cu", "update.cu"};
 
 static void write_typed(moec_buf *b, const char *file, moec_dtype t) {
   const moec_dtype_info *i = moec_dtype_get(t);

@@ -10,7 +10,8 @@
  * Blocks have |threads| threads and no dynamic shared memory. Every kernel strides over its work, whose size is given
  * as "work: N per block": any number of blocks in x from 1 is right, more than ceil(work / N) are idle; where nothing
  * is to be done (no tokens, no columns) a launch does nothing and may be left out. Results don't depend on the number
- * of blocks. What has no rows - an expert without tokens - gets its zeros.
+ * of blocks. What has no rows - an expert without tokens - gets its zeros. PART: the elements of a row that a warp
+ * works on at a time, 512 / sizeof(T); 32 where the row's bytes are no multiple of 16.
  *
  * fill.cu, always there
  *   moec_fill(void *y, int32_t dtype, double value, int64_t n)          y[i] = value, in any dtype
@@ -26,26 +27,32 @@
  * cumsum.cu  T: numbers
  *   moec_cumsum_T(const T *x, T *y, int64_t outer, int64_t n, int64_t inner, int32_t reverse, int32_t exclusive)
  *                                            work: outer*inner, 4 per block
+ * order.cu   The rows of scatter_nd, i[rows, q], sorted by the slice of y they name: keys slice << bits | row, of slice
+ *            |slices| (as many as y has) where an index is out of range; rows <= 1 << bits, keys fit int64_t.
+ *   moec_order_chunks(const void *i, int32_t i_dtype, moec_cuda_shape y_shape, int64_t q, int64_t rows, int64_t slices,
+ *                     int32_t bits, int64_t *chunks, int32_t *fault)
+ *                                            chunks: of 1024 keys, the last filled up. work: rows, 1024 per block
+ *   moec_order_merge(const int64_t *chunks, int64_t rows, int64_t *sorted)
+ *                                            work: rows, 256 per block. One chunk is sorted already.
  * scatter.cu T: any dtype. y holds x when they start (copied before, unless y is its buffer), or zeros without x
  *   moec_scatter_elements_T(T *y, const void *i, int32_t i_dtype, const T *u, moec_cuda_shape y_shape,
  *                           moec_cuda_shape i_shape, int64_t axis, int32_t reduction, int32_t *fault)
  *                                            work: numel(i) / i_shape.dims[axis], 128 per block
- *   moec_scatter_nd_T(T *y, const void *i, int32_t i_dtype, const T *u, moec_cuda_shape y_shape, int64_t q,
- *                     int64_t rows, int64_t size, int32_t reduction, int32_t *fault)
- *                                            rows: of i[rows, q]; size: elements of an update. work: rows, 1 per block
+ *   moec_scatter_nd_T(T *y, const T *u, const int64_t *sorted, int64_t rows, int64_t slices, int32_t bits,
+ *                     int64_t size, int32_t reduction)
+ *                                            size: elements of an update. work: rows * ceil(size / PART), 8 per block
  * random.cu  T: floats
  *   moec_random_T(T *y, int64_t n, int32_t kind, int64_t seed)           work: 1024 per block
  * conv.cu    T: floats
  *   moec_conv_T(const T *x, const T *w, T *y, moec_cuda_conv c)          work: numel(y), 256 per block
  *
- * plan.cu    MOE_PLAN, three launches in order. |per_block| is a multiple of 32, blocks = ceil(n / per_block), at least
- *            1; counts: int32[experts * blocks], temporary. Exactly |blocks| blocks, but the scan has one.
- *   moec_plan_count(const int64_t *experts_of, int64_t n, int64_t experts, int64_t per_block, int32_t *counts,
- *                   int32_t *fault)
- *   moec_plan_scan(int32_t *counts, int64_t experts, int64_t blocks, int32_t *offsets)
- *   moec_plan_fill(const int64_t *experts_of, int64_t n, int64_t experts, int64_t per_block, int32_t *counts,
- *                  int32_t *perm, int32_t *inv)
- *            A per_block of max(256, ceil(n / 1024) rounded up to 32) does. Forced routes: plan them as chosen ones.
+ * plan.cu    MOE_PLAN, two launches in order, each of exactly ceil(n / per_block) blocks, at least 1; the first is not
+ *            needed where there is one block. |per_block| is a multiple of 1024; counts: int32[blocks * experts],
+ *            temporary. Forced routes: plan them as chosen ones.
+ *   moec_plan_count(const int64_t *experts_of, int64_t n, int64_t experts, int64_t per_block, int32_t *counts)
+ *   moec_plan_fill(const int64_t *experts_of, int64_t n, int64_t experts, int64_t per_block, const int32_t *counts,
+ *                  int32_t *perm, int32_t *inv, int32_t *offsets, int32_t *fault)
+ *            Every block reads all counts: more than 128 blocks are slow.
  *
  * rows.cu    T: floats. n = tokens * k assignments
  *   moec_dispatch_T(const T *x, const int32_t *perm, const void *w, int32_t w_dtype, T *rows, int64_t n, int64_t k,
@@ -54,7 +61,8 @@
  *                                            the result. work: n, 8 per block
  *   moec_combine_T(const T *rows, const int32_t *inv, const void *w, int32_t w_dtype, const T *residual, T *y,
  *                  int64_t tokens, int64_t k, int64_t width, int32_t *fault)
- *                                            w, residual NULL: none. residual may be y. work: tokens, 8 per block
+ *                                            w, residual NULL: none. residual may be y.
+ *                                            work: tokens * ceil(width / PART), 8 per block
  * grouped.cu T: floats. n rows of all experts; offsets[experts + 1]
  *   moec_grouped_dot_T(const T *rows, const T *w, const int32_t *offsets, const void *bias, int32_t bias_dtype,
  *                      void *y, int32_t y_dtype, int64_t n, int64_t experts, int64_t k, int64_t m, int32_t transposed)
@@ -62,9 +70,10 @@
  *   moec_grouped_outer_T(const T *dy, const T *x, const int32_t *offsets, void *y, int32_t y_dtype, int64_t n,
  *                        int64_t experts, int64_t m, int64_t k)
  *                                            work: experts * ceil(m / 64) * ceil(k / 64), 1 per block
+ * group_sum.cu  T: floats
  *   moec_group_sum_T(const T *x, const int32_t *offsets, void *y, int32_t y_dtype, int64_t n, int64_t experts,
  *                    int64_t m)
- *                                            work: experts * ceil(m / 32), 1 per block
+ *                                            work: experts * ceil(m / PART), 1 per block
  *
  * update.cu  always there. Floats of |dtype| but f64, at multiples of 16. s NULL: a scale of 1. work: 2048 per block
  *   moec_add(float *to, int32_t more, const void *from, int32_t dtype, const moec_cuda_scale *s, int64_t n)
@@ -123,18 +132,19 @@ typedef struct moec_cuda_update {
   KERNEL("fill.cu", "copy", 0, 256)            \
   KERNEL("topk.cu", "topk", 1, 128)            \
   KERNEL("cumsum.cu", "cumsum", 1, 128)        \
+  KERNEL("order.cu", "order_chunks", 0, 512)   \
+  KERNEL("order.cu", "order_merge", 0, 256)    \
   KERNEL("scatter.cu", "scatter_elements", 1, 128) \
   KERNEL("scatter.cu", "scatter_nd", 1, 256)   \
   KERNEL("random.cu", "random", 1, 256)        \
   KERNEL("conv.cu", "conv", 1, 256)            \
-  KERNEL("plan.cu", "plan_count", 0, 32)       \
-  KERNEL("plan.cu", "plan_scan", 0, 1024)      \
-  KERNEL("plan.cu", "plan_fill", 0, 32)        \
+  KERNEL("plan.cu", "plan_count", 0, 1024)     \
+  KERNEL("plan.cu", "plan_fill", 0, 1024)      \
   KERNEL("rows.cu", "dispatch", 1, 256)        \
   KERNEL("rows.cu", "combine", 1, 256)         \
   KERNEL("grouped.cu", "grouped_dot", 1, 256)  \
   KERNEL("grouped.cu", "grouped_outer", 1, 256) \
-  KERNEL("grouped.cu", "group_sum", 1, 256)    \
+  KERNEL("group_sum.cu", "group_sum", 1, 256)  \
   KERNEL("update.cu", "add", 0, 256)           \
   KERNEL("update.cu", "square_sum", 0, 256)    \
   KERNEL("update.cu", "clip", 0, 1024)         \

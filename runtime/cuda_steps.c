@@ -1,5 +1,7 @@
 /* Library steps on the device: the kernels of include/cuda_abi.h with their operands. What check() of the step promised
  * about shapes and types holds here. */
+#include <inttypes.h>
+
 #include "runtime/cuda.h"
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
@@ -8,6 +10,12 @@ static moec_cuda_shape shape_of(const moec_tensor *t) {
   moec_cuda_shape s = {.rank = t->rank};
   for (uint32_t a = 0; a < t->rank; a++) s.dims[a] = t->dims[a];
   return s;
+}
+
+/* Parts of a row of |width| elements that a warp works on, as include/cuda_abi.h has them. */
+static int64_t parts_of(const moec_tensor *t, int64_t width) {
+  int64_t bytes = (int64_t)moec_dtype_get(t->dtype)->bytes;
+  return ceil_div(width, width * bytes % 16 ? 32 : 512 / bytes);
 }
 
 static void *data_of(const moec_tensor *t) { return t ? t->data : NULL; }
@@ -64,16 +72,61 @@ static moec_status *run_scatter_elements(moec_model *m, const moec_rt_call *c) {
   return moec_rt_cuda_launch(m, "scatter_elements", y.dtype, n ? n / i.dims[axis] : 0, 128, parameters);
 }
 
+/* i[rows, q] names slices of y, each of so many elements. */
+typedef struct slicing {
+  int64_t q, rows, slices, size;
+} slicing;
+
+static slicing slicing_of(const moec_tensor *i, const moec_tensor *y) {
+  slicing s = {.q = i->dims[i->rank - 1], .rows = 1, .slices = 1, .size = 1};
+  for (uint32_t a = 0; a + 1 < i->rank; a++) s.rows *= i->dims[a];
+  for (int64_t a = 0; a < (int64_t)y->rank; a++) *(a < s.q ? &s.slices : &s.size) *= y->dims[a];
+  return s;
+}
+
+enum { ORDER_CHUNK = 1024 };
+
+/* The keys of order.cu: first those of the chunks, then, where there is more than one, all of them. */
+static uint64_t order_room(int64_t rows) {
+  int64_t chunks = ceil_div(rows, ORDER_CHUNK);
+  return moec_rt_array((uint64_t)(chunks * ORDER_CHUNK + (chunks > 1 ? rows : 0)), sizeof(int64_t));
+}
+
+/* Bits that hold every row. */
+static int32_t row_bits(int64_t rows) {
+  int32_t bits = 0;
+  while (bits < 62 && (int64_t)1 << bits < rows) bits++;
+  return bits;
+}
+
+static moec_status *sort_rows(moec_model *m, const moec_rt_call *c, slicing s, void **sorted) {
+  moec_tensor i = *moec_rt_in(c, 1);
+  moec_cuda_shape y_shape = shape_of(moec_rt_out(c, 0));
+  int32_t i_dtype = dtype_of(&i), *fault = moec_rt_cuda_fault(m, c->step);
+  int32_t bits = row_bits(s.rows);
+  int64_t chunks = ceil_div(s.rows, ORDER_CHUNK);
+  void *keys = m->shared.data;
+  if (s.slices >= INT64_MAX >> bits) {
+    return moec_rt_op_error(c, MOEC_INVALID_ARGUMENT, "expected places and updates of 62 bits together, got %" PRId64
+                            " places, %" PRId64 " updates", s.slices, s.rows);
+  }
+  *sorted = chunks > 1 ? (int64_t *)keys + chunks * ORDER_CHUNK : keys;
+  void *sort[] = {&i.data, &i_dtype, &y_shape, &s.q, &s.rows, &s.slices, &bits, &keys, &fault};
+  MOEC_TRY(moec_rt_cuda_launch(m, "order_chunks", MOEC_DTYPE_NONE, s.rows, ORDER_CHUNK, sort));
+  void *merge[] = {&keys, &s.rows, sorted};
+  return chunks > 1 ? moec_rt_cuda_launch(m, "order_merge", MOEC_DTYPE_NONE, s.rows, 256, merge) : NULL;
+}
+
 static moec_status *run_scatter_nd(moec_model *m, const moec_rt_call *c) {
-  moec_tensor i = *moec_rt_in(c, 1), u = *moec_rt_in(c, 2), y = *moec_rt_out(c, 0);
-  moec_cuda_shape y_shape = shape_of(&y);
-  int64_t q = i.dims[i.rank - 1], rows = 1, size = 1;
-  int32_t i_dtype = dtype_of(&i), reduction = (int32_t)c->ints[0], *fault = moec_rt_cuda_fault(m, c->step);
-  for (uint32_t a = 0; a + 1 < i.rank; a++) rows *= i.dims[a];
-  for (int64_t a = q; a < (int64_t)y.rank; a++) size *= y.dims[a];
+  moec_tensor u = *moec_rt_in(c, 2), y = *moec_rt_out(c, 0);
+  slicing s = slicing_of(moec_rt_in(c, 1), &y);
+  int32_t reduction = (int32_t)c->ints[0], bits = row_bits(s.rows);
+  void *sorted = NULL;
   MOEC_TRY(start_as(m, moec_rt_in(c, 0), &y));
-  void *parameters[] = {&y.data, &i.data, &i_dtype, &u.data, &y_shape, &q, &rows, &size, &reduction, &fault};
-  return moec_rt_cuda_launch(m, "scatter_nd", y.dtype, size ? rows : 0, 1, parameters);
+  if (!s.rows || !s.size) return NULL;
+  MOEC_TRY(sort_rows(m, c, s, &sorted));
+  void *parameters[] = {&y.data, &u.data, &sorted, &s.rows, &s.slices, &bits, &s.size, &reduction};
+  return moec_rt_cuda_launch(m, "scatter_nd", y.dtype, s.rows * parts_of(&y, s.size), 8, parameters);
 }
 
 static moec_status *run_random(moec_model *m, const moec_rt_call *c) {
@@ -102,11 +155,11 @@ static moec_status *run_conv(moec_model *m, const moec_rt_call *c) {
 
 /* ---- experts ----------------------------------------------------------------------------- */
 
-/* Assignments a block counts: more of them where there are many, so that there are 1024 blocks at most. */
+/* Assignments of a block: all of few, which saves a launch; more of them where there are many, so that there are 128
+ * blocks at most. */
 static int64_t per_block_of(int64_t n) {
-  enum { LEAST = 256, MOST_BLOCKS = 1024, WARP = 32 };
-  int64_t each = ceil_div(ceil_div(n, MOST_BLOCKS), WARP) * WARP;
-  return each < LEAST ? LEAST : each;
+  enum { FEW = 4096, MOST_BLOCKS = 128, LEAST = 1024 };
+  return n <= FEW ? FEW : ceil_div(ceil_div(n, MOST_BLOCKS), LEAST) * LEAST;
 }
 
 static int64_t plan_blocks(int64_t n) { return n ? ceil_div(n, per_block_of(n)) : 1; }
@@ -118,11 +171,9 @@ static moec_status *run_plan(moec_model *m, const moec_rt_call *c) {
   int64_t blocks = plan_blocks(n);
   void *counts = m->shared.data;
   int32_t *fault = moec_rt_cuda_fault(m, c->step);
-  void *count[] = {&chosen.data, &n, &experts, &per_block, &counts, &fault};
-  void *scan[] = {&counts, &experts, &blocks, &offsets.data};
-  void *fill[] = {&chosen.data, &n, &experts, &per_block, &counts, &perm.data, &inv.data};
-  MOEC_TRY(moec_rt_cuda_launch_blocks(m, "plan_count", MOEC_DTYPE_NONE, blocks, count));
-  MOEC_TRY(moec_rt_cuda_launch_blocks(m, "plan_scan", MOEC_DTYPE_NONE, 1, scan));
+  void *count[] = {&chosen.data, &n, &experts, &per_block, &counts};
+  void *fill[] = {&chosen.data, &n, &experts, &per_block, &counts, &perm.data, &inv.data, &offsets.data, &fault};
+  if (blocks > 1) MOEC_TRY(moec_rt_cuda_launch_blocks(m, "plan_count", MOEC_DTYPE_NONE, blocks, count));
   return moec_rt_cuda_launch_blocks(m, "plan_fill", MOEC_DTYPE_NONE, blocks, fill);
 }
 
@@ -151,10 +202,10 @@ static moec_status *run_combine(moec_model *m, const moec_rt_call *c) {
   int64_t k = c->ints[0], tokens = rows.dims[0] / k, width = rows.dims[1];
   int32_t w_dtype = dtype_of(w), *fault = moec_rt_cuda_fault(m, c->step);
   void *parameters[] = {&rows.data, &inv.data, &weights, &w_dtype, &residual, &y.data, &tokens, &k, &width, &fault};
-  return moec_rt_cuda_launch(m, "combine", rows.dtype, width ? tokens : 0, 8, parameters);
+  return moec_rt_cuda_launch(m, "combine", rows.dtype, tokens * parts_of(&rows, width), 8, parameters);
 }
 
-enum { TILE = 64, SUM_COLUMNS = 32 };
+enum { TILE = 64 };
 
 static moec_status *run_grouped_dot(moec_model *m, const moec_rt_call *c) {
   moec_tensor rows = *moec_rt_in(c, 0), w = *moec_rt_in(c, 1), offsets = *moec_rt_in(c, 2), y = *moec_rt_out(c, 0);
@@ -182,7 +233,7 @@ static moec_status *run_group_sum(moec_model *m, const moec_rt_call *c) {
   int32_t y_dtype = dtype_of(&y);
   int64_t n = x.dims[0], experts = offsets.dims[0] - 1, width = x.dims[1];
   void *parameters[] = {&x.data, &offsets.data, &y.data, &y_dtype, &n, &experts, &width};
-  return moec_rt_cuda_launch(m, "group_sum", x.dtype, experts * ceil_div(width, SUM_COLUMNS), 1, parameters);
+  return moec_rt_cuda_launch(m, "group_sum", x.dtype, experts * parts_of(&x, width), 1, parameters);
 }
 
 /* ---- the table --------------------------------------------------------------------------- */
@@ -213,6 +264,7 @@ moec_status *moec_rt_cuda_library(moec_model *m, const moec_rt_call *c) {
 }
 
 uint64_t moec_rt_cuda_room(const moec_rt_call *c) {
+  if (c->step->op == MOEC_STEP_SCATTER_ND) return order_room(slicing_of(moec_rt_in(c, 1), moec_rt_out(c, 0)).rows);
   if (c->step->op != MOEC_STEP_MOE_PLAN) return 0;
   uint64_t experts = (uint64_t)moec_rt_out(c, 2)->dims[0] - 1;
   return moec_rt_array((uint64_t)plan_blocks(moec_tensor_numel(moec_rt_in(c, 0))), experts * sizeof(int32_t));

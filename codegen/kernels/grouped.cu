@@ -76,23 +76,3 @@ NAME(grouped_outer)(const T *__restrict__ dy, const T *__restrict__ x, const int
           moec_store_any(y_dtype, y, (e * m + i0 + row + 16 * r) * k + j0 + column + 16 * c, sum[r][c]);
   }
 }
-
-/* A block sums 32 columns of an expert; eight threads a column take every eighth row. */
-extern "C" __global__ void __launch_bounds__(256)
-NAME(group_sum)(const T *__restrict__ x, const int32_t *__restrict__ offsets, void *__restrict__ y, int32_t y_dtype,
-                int64_t n, int64_t experts, int64_t m) {
-  __shared__ SUM sums[8][32];
-  const int64_t across = (m + 31) / 32;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int64_t part = blockIdx.x; part < experts * across; part += gridDim.x) {
-    const int64_t e = part / across, j = part % across * 32 + lane;
-    SUM sum = 0;
-    for (int64_t r = offsets[e] + warp; r < offsets[e + 1]; r += 8)
-      if (j < m) sum += LOAD(x[r * m + j]);
-    sums[warp][lane] = sum;
-    __syncthreads();
-    for (int w = 1; w < 8 && warp == 0; w++) sum += sums[w][lane];
-    if (warp == 0 && j < m) moec_store_any(y_dtype, y, e * m + j, sum);
-    __syncthreads();
-  }
-}

@@ -17,15 +17,6 @@ MOEC_INLINE SUM NAME(joined)(int32_t reduction, SUM a, SUM b) {
   }
 }
 
-/* The index at |at| of an axis of |n|, counted from the end where negative; -1 and a fault where out of range. */
-MOEC_INLINE int64_t NAME(place)(int32_t dtype, const void *i, int64_t at, int64_t n, int32_t *fault) {
-  int64_t v = moec_index(dtype, i, at);
-  v += v < 0 ? n : 0;
-  if (v >= 0 && v < n) return v;
-  *fault = 1;
-  return -1;
-}
-
 /* A thread works on the indices along |axis| with given other coordinates: their places are nobody else's. */
 extern "C" __global__ void __launch_bounds__(128)
 NAME(scatter_elements)(T *y, const void *__restrict__ i, int32_t i_dtype, const T *__restrict__ u,
@@ -45,7 +36,7 @@ NAME(scatter_elements)(T *y, const void *__restrict__ i, int32_t i_dtype, const 
       i_stride *= i_shape.dims[d], y_stride *= y_shape.dims[d];
     }
     for (int64_t k = 0; k < i_shape.dims[axis]; k++, from += i_step) {
-      const int64_t at = NAME(place)(i_dtype, i, from, y_shape.dims[axis], fault);
+      const int64_t at = moec_place_at(i_dtype, i, from, y_shape.dims[axis], fault);
       if (at < 0) continue;
       T *place = y + to + at * y_step;
       *place = reduction ? STORE(NAME(joined)(reduction, LOAD(*place), LOAD(u[from]))) : u[from];
@@ -53,51 +44,68 @@ NAME(scatter_elements)(T *y, const void *__restrict__ i, int32_t i_dtype, const 
   }
 }
 
-/* Which slice of y row |r| of the indices names; -1 and a fault where out of range. */
-MOEC_INLINE int64_t NAME(slice)(const void *i, int32_t dtype, int64_t r, int64_t q, const moec_cuda_shape *y_shape,
-                                int32_t *fault) {
-  int64_t to = 0;
-  for (int64_t d = 0; d < q; d++) {
-    const int64_t at = NAME(place)(dtype, i, r * q + d, y_shape->dims[d], fault);
-    if (at < 0) return -1;
-    to = to * y_shape->dims[d] + at;
-  }
-  return to;
+typedef union NAME(slice_part) {
+  uint4 bits;
+  T v[16 / sizeof(T)];
+} NAME(slice_part);
+
+MOEC_INLINE NAME(slice_part) NAME(slice_load)(const T *from, int each) {
+  NAME(slice_part) p;
+  if (each > 1) p.bits = *(const uint4 *)from;
+  else p.v[0] = *from;
+  return p;
 }
 
-/* A block works on a row when it is the first of its slice - the last, of assignments - and then on all rows of that
- * slice, whose updates it adds up in order. */
-extern "C" __global__ void __launch_bounds__(256)
-NAME(scatter_nd)(T *y, const void *__restrict__ i, int32_t i_dtype, const T *__restrict__ u,
-                 const __grid_constant__ moec_cuda_shape y_shape, int64_t q, int64_t rows, int64_t size,
-                 int32_t reduction, int32_t *fault) {
-  enum { EACH = 4 }; /* elements of the slice a thread has at a time */
-  __shared__ uint32_t same[8];
-  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
-    const int64_t to = NAME(slice)(i, i_dtype, r, q, &y_shape, fault);
-    bool other = to < 0;
-    for (int64_t s = (reduction ? 0 : r + 1) + threadIdx.x; s < (reduction ? r : rows) && !other; s += 256)
-      other = NAME(slice)(i, i_dtype, s, q, &y_shape, fault) == to;
-    if (__syncthreads_or(other)) continue;
-    for (int64_t first = threadIdx.x; first - threadIdx.x < size; first += 256 * EACH) {
-      SUM sum[EACH];
-      for (int c = 0; c < EACH; c++) sum[c] = first + 256 * c < size ? (SUM)LOAD(y[to * size + first + 256 * c]) : 0;
-      for (int64_t begin = r; begin < rows; begin += 256) {
-        const int64_t s = begin + threadIdx.x;
-        const bool mine = s < rows && NAME(slice)(i, i_dtype, s, q, &y_shape, fault) == to;
-        const uint32_t bits = __ballot_sync(0xffffffffu, mine);
-        if (threadIdx.x % 32 == 0) same[threadIdx.x / 32] = bits;
-        __syncthreads();
-        for (int w = 0; w < 8; w++)
-          for (uint32_t left = same[w]; left; left &= left - 1) {
-            const T *from = u + (begin + 32 * w + __ffs(left) - 1) * size;
-            for (int c = 0; c < EACH; c++)
-              if (first + 256 * c < size) sum[c] = NAME(joined)(reduction, sum[c], LOAD(from[first + 256 * c]));
-          }
-        __syncthreads();
-      }
-      for (int c = 0; c < EACH; c++)
-        if (first + 256 * c < size) y[to * size + first + 256 * c] = STORE(sum[c]);
+/* The updates of slice |to|, which begin at |r| of the order, joined to |each| elements of the slice from |i| on, rounded
+ * once. The next keys are asked for before the updates of these are needed. */
+MOEC_INLINE void NAME(join_updates)(T *y, const T *u, const int64_t *sorted, int64_t r, int64_t to, int64_t rows,
+                                    int32_t bits, int64_t size, int64_t i, int32_t reduction, int each) {
+  enum { AHEAD = 8, EACH = 16 / sizeof(T) };
+  int64_t keys[AHEAD];
+  SUM sum[EACH];
+#pragma unroll
+  for (int s = 0; s < AHEAD; s++) keys[s] = r + s < rows ? sorted[r + s] : INT64_MAX;
+  NAME(slice_part) old = NAME(slice_load)(y + to * size + i, each);
+#pragma unroll
+  for (int c = 0; c < each; c++) sum[c] = LOAD(old.v[c]);
+  for (bool more = true; more;) {
+    NAME(slice_part) p[AHEAD];
+    bool mine[AHEAD];
+#pragma unroll
+    for (int s = 0; s < AHEAD; s++) {
+      mine[s] = keys[s] >> bits == to;
+      if (mine[s]) p[s] = NAME(slice_load)(u + (keys[s] - (to << bits)) * size + i, each);
     }
+    r += AHEAD, more = mine[AHEAD - 1];
+#pragma unroll
+    for (int s = 0; s < AHEAD; s++) keys[s] = more && r + s < rows ? sorted[r + s] : INT64_MAX;
+#pragma unroll
+    for (int s = 0; s < AHEAD; s++)
+#pragma unroll
+      for (int c = 0; c < each; c++)
+        if (mine[s]) sum[c] = NAME(joined)(reduction, sum[c], LOAD(p[s].v[c]));
+  }
+#pragma unroll
+  for (int c = 0; c < each; c++) old.v[c] = STORE(sum[c]);
+  if (each > 1) *(uint4 *)(y + to * size + i) = old.bits;
+  else y[to * size + i] = old.v[0];
+}
+
+/* A warp works on a part of a row of the order, where it is the first of its slice. */
+extern "C" __global__ void __launch_bounds__(256)
+NAME(scatter_nd)(T *__restrict__ y, const T *__restrict__ u, const int64_t *__restrict__ sorted, int64_t rows,
+                 int64_t slices, int32_t bits, int64_t size, int32_t reduction) {
+  enum { EACH = 16 / sizeof(T) };
+  MOEC_WARP_TEAM
+  const int each = size % EACH ? 1 : EACH;
+  const int64_t parts = (size + 32 * each - 1) / (32 * each), step = n_teams / parts, rest = n_teams % parts;
+  int64_t part = team % parts;
+  for (int64_t r = team / parts; r < rows; r += step) {
+    const int64_t to = sorted[r] >> bits, i = (part * 32 + self) * each;
+    const bool first = to < slices && (r == 0 || sorted[r - 1] >> bits != to);
+    if (first && i < size && each > 1) NAME(join_updates)(y, u, sorted, r, to, rows, bits, size, i, reduction, EACH);
+    else if (first && i < size) NAME(join_updates)(y, u, sorted, r, to, rows, bits, size, i, reduction, 1);
+    part += rest;
+    if (part >= parts) part -= parts, r++;
   }
 }

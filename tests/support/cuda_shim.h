@@ -82,6 +82,25 @@ template <class T> static unsigned __match_any_sync(unsigned mates, T v) {
   for (int lane = 0; lane < 32; lane++) r |= (moec_exchange(mates, v, lane) == v ? 1u : 0u) << lane;
   return r;
 }
+template <class T> static T __reduce_max_sync(unsigned mates, T v) {
+  T r = v;
+  for (int lane = 0; lane < 32; lane++) {
+    T other = moec_exchange(mates, v, lane);
+    r = other > r ? other : r;
+  }
+  return r;
+}
+template <class T> static T __reduce_min_sync(unsigned mates, T v) {
+  T r = v;
+  for (int lane = 0; lane < 32; lane++) {
+    T other = moec_exchange(mates, v, lane);
+    r = other < r ? other : r;
+  }
+  return r;
+}
+template <class T> static T __ldcs(const T *from) { return *from; }
+template <class T> static void __stcs(T *to, T v) { *to = v; }
+static inline int atomicAdd(int *at, int v) { return *at += v, *at - v; }
 static inline int __syncthreads_or(int v) {
   static int any;
   if (threadIdx.x == 0) any = 0;
