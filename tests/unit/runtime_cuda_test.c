@@ -211,6 +211,65 @@ START_TEST(lazy) {
 }
 END_TEST
 
+/* Whole steps of training wait for nothing but the ends of their parts, copy nothing back but what says that no index was
+ * out of range, and allocate nothing after the first. */
+START_TEST(updates) {
+  uint8_t *file;
+  train_io t;
+  moec_optimizer o;
+  moec_counters c;
+  fake_begin(fake_run);
+  moec_model *m = open_cuda(&file);
+  moec_optimizer_defaults(MOEC_ADAMW, &o);
+  UNIT_OK(moec_optimizer_set(m, &o));
+  train_fill(&t, 1);
+  train_give(m, "x", t.x, 8), train_give(m, "labels", t.other, 8);
+  for (int step = 0; step < 3; step++) {
+    fake_cuda before = *fake;
+    UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+    UNIT_OK(moec_loss_and_gradients(m, 1, NULL));
+    UNIT_OK(moec_scale_gradients(m, 0.5));
+    UNIT_OK(moec_clip_gradients(m, 0.1, NULL));
+    UNIT_OK(moec_optimizer_step(m));
+    if (!step) continue;
+    UNIT_TRUE(fake->waits == before.waits + 3 && fake->reads == before.reads + 3); /* was the norm before finite? */
+    UNIT_TRUE(fake->allocs == before.allocs);
+  }
+  moec_counters_get(m, &c);
+  UNIT_TRUE(c.updates == 3 && c.gradient_bytes > 0 && c.optimizer_bytes >= 2 * 8 * sizeof(float));
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+/* A norm that is not finite, and that nobody asked for: no update, and an error as soon as something waits anyway. */
+START_TEST(wild) {
+  uint8_t *file;
+  train_io t;
+  moec_optimizer o;
+  fake_begin(fake_run);
+  moec_model *m = open_cuda(&file);
+  moec_optimizer_defaults(MOEC_SGD, &o);
+  UNIT_OK(moec_optimizer_set(m, &o));
+  train_fill(&t, 1);
+  train_give(m, "x", t.x, 8), train_give(m, "labels", t.other, 8);
+  t.x[3] = INFINITY;
+  UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+  UNIT_OK(moec_clip_gradients(m, 1, NULL));
+  UNIT_OK(moec_optimizer_step(m));
+  UNIT_TRUE(!memcmp(train_parameter(m, "w"), train_w, sizeof train_w));
+  t.x[3] = 0;
+  UNIT_FAILS(moec_loss_and_gradients(m, 0, NULL), MOEC_INVALID_ARGUMENT, "expected a finite norm when they were clipped");
+  UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+  UNIT_OK(moec_clip_gradients(m, 1, NULL));
+  UNIT_OK(moec_optimizer_step(m));
+  UNIT_TRUE(memcmp(train_parameter(m, "w"), train_w, sizeof train_w));
+  UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
 /* ---- library steps ----------------------------------------------------------------------- */
 
 /* A product by the fake library and on the CPU; all sums are exact. */
@@ -346,7 +405,7 @@ static void teardown_fake(void) {
 
 int main(void) {
   if (!emulation_possible()) return puts("skipped: no C++ compiler"), 77;
-  const TTest *const tests[] = {refused, forward, faults, poisoned, training, lazy, products, integers, library};
+  const TTest *const tests[] = {refused, forward, faults, poisoned, training, lazy, updates, wild, products, integers, library};
   Suite *suite = suite_create("runtime_cuda");
   TCase *alone = tcase_create("without a driver"), *rest = tcase_create("fake driver");
   tcase_set_timeout(alone, 0), tcase_set_timeout(rest, 0);

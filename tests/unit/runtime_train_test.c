@@ -1,6 +1,7 @@
 /* Programs that share a file: losses, gradients, micro-batches, optimizers, and what an update derives. */
 #include <math.h>
 
+#include "base/safetensors.h"
 #include "base/tensor.h"
 #include "include/moec.h"
 #include "tests/unit/train_sample.h"
@@ -252,42 +253,46 @@ START_TEST(test_optimizers) {
 }
 END_TEST
 
+/* A plan with one parameter w of |type|, stored as |storage|, whose gradient is always |gradient|. */
+static uint8_t *narrow_plan(moec_dtype type, moec_dtype storage, double value, double gradient, size_t *size) {
+  plan_builder *b = pb_create();
+  const float scalar = 1;
+  uint64_t stored[4] = {0}, gradients[4] = {0};
+  const moec_tensor t = {.dtype = type, .rank = 1, .dims = {4}}, one = {.dtype = MOEC_F32};
+  size_t bytes = 4 * moec_dtype_get(storage)->bytes, narrow = 4 * moec_dtype_get(type)->bytes;
+  for (size_t i = 0; i < 4; i++) moec_store_f64(storage, stored, i, value), moec_store_f64(type, gradients, i, gradient);
+  moec_plan_piece piece = {.file = MOEC_NONE, .dtype = storage, .rank = 1, .shape = {4}};
+  piece.offset = pb_data(b, stored, bytes);
+  PB_ADD(b, pieces, piece);
+  moec_plan_param p = {.name = pb_str(b, "w"), .storage = storage, .shard_axis = -1, .trainable = 1, .n_pieces = 1};
+  p.tensor = pb_static(b, MOEC_BUFFER_PARAM, &t);
+  p.grad = pb_static(b, MOEC_BUFFER_GRAD, &t);
+  PB_ADD(b, params, p);
+  uint32_t c = pb_static(b, MOEC_BUFFER_CONST, &t), s = pb_static(b, MOEC_BUFFER_CONST, &one);
+  PB_ADD(b, consts, (moec_plan_const){c, 0, pb_data(b, gradients, narrow), narrow});
+  PB_ADD(b, consts, (moec_plan_const){s, 0, pb_data(b, &scalar, sizeof scalar), sizeof scalar});
+  b->program = MOEC_AT_TRAIN;
+  uint32_t loss = pb_static(b, MOEC_BUFFER_OUTPUT, &one);
+  pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){c, p.grad}, 0, NULL);
+  pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){s, loss}, 0, NULL);
+  pb_output(b, "loss", loss);
+  uint8_t *file = pb_finish(train_target(b), NULL, &files.object, size);
+  free(b);
+  return file;
+}
+
+static const moec_dtype narrow_types[] = {MOEC_BF16, MOEC_F16};
+
 /* Weights that kernels read in 16 bits have f32 masters: steps too small for 16 bits add up, and a state keeps them. */
 START_TEST(test_masters_of_narrow_weights) {
-  static const moec_dtype types[] = {MOEC_BF16, MOEC_F16};
   for (int k = 0; k < 2; k++) {
-    plan_builder *b = pb_create();
+    moec_dtype type = narrow_types[k];
     size_t size;
+    uint8_t *file = narrow_plan(type, type, 1, 1, &size);
     moec_model *m, *again;
-    moec_view v;
+    moec_view v, w;
     moec_optimizer o;
     char path[256];
-    const float scalar = 1;
-    uint16_t stored[4];
-    const moec_tensor narrow = {.dtype = types[k], .rank = 1, .dims = {4}};
-    const moec_tensor one = {.dtype = MOEC_F32};
-    for (size_t i = 0; i < 4; i++) moec_store_f64(types[k], stored, i, 1);
-    moec_plan_piece piece = {.file = MOEC_NONE, .dtype = types[k], .rank = 1, .shape = {4}};
-    piece.offset = pb_data(b, stored, sizeof stored);
-    PB_ADD(b, pieces, piece);
-    moec_plan_param p = {.name = pb_str(b, "w"),
-                         .storage = types[k],
-                         .shard_axis = -1,
-                         .trainable = 1,
-                         .n_pieces = 1};
-    p.tensor = pb_static(b, MOEC_BUFFER_PARAM, &narrow),
-    p.grad = pb_static(b, MOEC_BUFFER_GRAD, &narrow);
-    PB_ADD(b, params, p);
-    uint32_t c = pb_static(b, MOEC_BUFFER_CONST, &narrow), s = pb_static(b, MOEC_BUFFER_CONST, &one);
-    PB_ADD(b, consts, (moec_plan_const){c, 0, pb_data(b, stored, sizeof stored), sizeof stored});
-    PB_ADD(b, consts, (moec_plan_const){s, 0, pb_data(b, &scalar, sizeof scalar), sizeof scalar});
-    b->program = MOEC_AT_TRAIN;
-    uint32_t loss = pb_static(b, MOEC_BUFFER_OUTPUT, &one);
-    pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){c, p.grad}, 0, NULL);
-    pb_step(b, MOEC_AT_TRAIN, MOEC_STEP_COPY, 1, 1, (uint32_t[]){s, loss}, 0, NULL);
-    pb_output(b, "loss", loss);
-    uint8_t *file = pb_finish(train_target(b), NULL, &files.object, &size);
-    free(b);
     UNIT_OK(moec_open_memory(file, size, NULL, &m));
     moec_optimizer_defaults(MOEC_SGD, &o);
     o.lr = 0x1p-16; /* 16 bits hold no 1 - 2^-16 */
@@ -297,7 +302,7 @@ START_TEST(test_masters_of_narrow_weights) {
       UNIT_OK(moec_optimizer_step(m));
       UNIT_OK(moec_parameter(m, 0, &v));
       uint16_t want;
-      moec_store_f64(types[k], &want, 0, 1 - i * 0x1p-16);
+      moec_store_f64(type, &want, 0, 1 - i * 0x1p-16);
       UNIT_TRUE(((uint16_t *)v.data)[0] == want && ((uint16_t *)v.data)[3] == want);
       if (i == 3) UNIT_OK(moec_save_state(m, unit_path(path, files.dir, "narrow")));
     }
@@ -307,13 +312,56 @@ START_TEST(test_masters_of_narrow_weights) {
       UNIT_OK(moec_loss_and_gradients(again, 0, NULL));
       UNIT_OK(moec_optimizer_step(again));
     }
-    moec_view w;
     UNIT_OK(moec_parameter(again, 0, &w));
-    UNIT_TRUE(!memcmp(v.data, w.data, sizeof stored) && memcmp(w.data, stored, sizeof stored));
+    UNIT_TRUE(!memcmp(v.data, w.data, 4 * sizeof(uint16_t)));
     moec_close(m);
     moec_close(again);
     free(file);
   }
+}
+END_TEST
+
+/* Parts of a batch are added up in f32: 300 needs nine bits, and 256 + 1 in bf16 stays 256. */
+START_TEST(test_sums_of_narrow_gradients) {
+  for (int k = 0; k < 2; k++) {
+    size_t size;
+    uint8_t *file = narrow_plan(narrow_types[k], narrow_types[k], 1, 1, &size);
+    moec_model *m;
+    double norm;
+    UNIT_OK(moec_open_memory(file, size, NULL, &m));
+    UNIT_OK(moec_loss_and_gradients(m, 1, NULL));
+    UNIT_TRUE(gradient(m, "w")[3] == 1);
+    for (int i = 1; i < 300; i++) UNIT_OK(moec_loss_and_gradients(m, 1, NULL));
+    UNIT_TRUE(gradient(m, "w")[0] == 300 && gradient(m, "w")[3] == 300);
+    UNIT_OK(moec_clip_gradients(m, 300, &norm));
+    UNIT_TRUE(fabs(norm - 600) < 1e-9 && fabsf(gradient(m, "w")[1] - 150) < 1e-4f);
+    moec_close(m);
+    free(file);
+  }
+}
+END_TEST
+
+/* Masters begin as what the file has, not as its narrow copy. */
+START_TEST(test_masters_are_exact) {
+  size_t size;
+  uint8_t *file = narrow_plan(MOEC_BF16, MOEC_F32, 1 + 0x1p-20, 1, &size);
+  moec_model *m;
+  moec_optimizer o;
+  moec_safetensors *st;
+  char path[256];
+  UNIT_OK(moec_open_memory(file, size, NULL, &m));
+  moec_optimizer_defaults(MOEC_SGD, &o);
+  o.lr = 0x1p-21;
+  UNIT_OK(moec_optimizer_set(m, &o));
+  UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+  UNIT_OK(moec_optimizer_step(m));
+  UNIT_OK(moec_save_state(m, unit_path(path, files.dir, "exact")));
+  UNIT_OK(moec_safetensors_open(path, &st));
+  const moec_st_entry *e = moec_safetensors_find(st, "parameter.w");
+  UNIT_TRUE(e && moec_load_f64(MOEC_F32, e->tensor.data, 3) == 1 + 0x1p-21);
+  moec_safetensors_close(st);
+  moec_close(m);
+  free(file);
 }
 END_TEST
 
@@ -400,6 +448,7 @@ int main(void) {
   const TTest *const tests[] = {test_loss_and_gradients,      test_inputs_and_outputs_of_programs,
                                 test_parts_of_a_batch_add_up, test_optimizers,
                                 test_optimizer_errors,        test_masters_of_narrow_weights,
+                                test_sums_of_narrow_gradients, test_masters_are_exact,
                                 test_models_without_train,    test_poison};
   tcase_set_timeout(tcase, 0); /* ctest has one */
   tcase_add_unchecked_fixture(tcase, setup, teardown);
