@@ -112,7 +112,7 @@ static const moec_rt_placement *latest(const moec_model *m) {
   return &m->bound->of[m->ran == MOEC_SCHEDULE_COUNT ? MOEC_AT_STEP : m->ran];
 }
 
-/* Parameters, constants, what is computed once from them and from sizes, the program's arena, the gradients it leaves. */
+/* Parameters, constants, what is computed once from these and from sizes, the program's arena, its gradients. */
 static uint64_t planned(const moec_model *m, moec_program program) {
   const moec_rt_placement *x = &m->bound->of[MOEC_AT_STEP + program];
   uint64_t parameters = m->device->in_host ? m->params.copies.size + m->params.mapped_bytes : m->device_params.size;

@@ -150,11 +150,11 @@ static void print_window(const moec_rt_bench *b) {
   const moec_counters *x = &b->before, *y = &b->after;
   uint64_t n = (uint64_t)b->steps;
   if (!y->device_bytes) return;
-  printf("per step: %" PRIu64 " waits%s, %" PRIu64 " copies of %" PRIu64 " bytes to the device, %" PRIu64
-         " of %" PRIu64 " bytes from it\n",
-         (y->device_waits - x->device_waits) / n, b->updates ? "" : " (at its end)",
-         (y->device_writes - x->device_writes) / n, (y->device_write_bytes - x->device_write_bytes) / n,
-         (y->device_reads - x->device_reads) / n, (y->device_read_bytes - x->device_read_bytes) / n);
+  printf("per step: %" PRIu64 " waits (at the end of the program), %" PRIu64 " copies of %" PRIu64
+         " bytes to the device, %" PRIu64 " of %" PRIu64 " bytes from it\n",
+         (y->device_waits - x->device_waits) / n, (y->device_writes - x->device_writes) / n,
+         (y->device_write_bytes - x->device_write_bytes) / n, (y->device_reads - x->device_reads) / n,
+         (y->device_read_bytes - x->device_read_bytes) / n);
   printf("device memory: %" PRIu64 " bytes at most, planned %" PRIu64 " (%+.1f %%)\n", y->device_peak_bytes,
          y->planned_bytes[b->program],
          100 * ((double)y->device_peak_bytes / (double)y->planned_bytes[b->program] - 1));
