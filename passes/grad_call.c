@@ -8,7 +8,8 @@
  *
  *   none    results of contractions, attention, the expert region and other work that is not worth doing twice;
  *           elementwise ops, norms and movement are computed again, since reading their operands costs what reading
- *           their result would
+ *           their result would; unless work of that kind reads it both here and there, so that it has to lie in memory
+ *           both times
  *   block   the routing only (select and plan): a replay must take the same routes. In a bf16 model also the product of
  *           the router, which is one of f32 and slow there, and small. Everything else is computed again
  *
@@ -110,19 +111,40 @@ static bool is_saved(moec_recompute mode, moec_op op, bool router) {
 
 static void need(joint *j, moec_value v) { j->needed[v.i] = 1; }
 
+/* Marks what has to lie in memory for node |n|. Not a mask, nor rows to weight: both are computed in place. */
+static void mark_operands(const moec_graph *g, uint32_t n, uint8_t *stored) {
+  const moec_node_info *p = &g->nodes[n];
+  bool attention = p->op == MOEC_OP_ATTENTION || p->op == MOEC_OP_ATTENTION_GRAD;
+  for (uint32_t i = 0; i < p->n_in && !is_cheap(p->op); i++) {
+    moec_value v = g->edges[p->in + i];
+    while (moec_def_op(g, v) == MOEC_OP_RESHAPE) v = moec_in(g, moec_def(g, v), 0);
+    if (attention ? i != 3 : p->op != MOEC_OP_MOE_WEIGHT || i != 0) stored[v.i] = 1;
+  }
+}
+
+static bool lies_there_twice(const moec_graph *g, uint32_t n, const uint8_t *forward, const uint8_t *backward) {
+  uint32_t v = g->edges[g->nodes[n].out].i;
+  return forward[v] && backward[v] && moec_op_cls(g->nodes[n].op) != MOEC_CLASS_LEAF;
+}
+
 /* Marks what F_bwd holds and what it reads, from its results backwards. Node order is topological: F's nodes were
  * compacted, the gradient's were appended. */
 static void cut(joint *j, moec_recompute mode, bool whole) {
   moec_graph *g = j->g;
   bool *routes = MOEC_NEW_ARRAY(j->m->arena, bool, g->n_nodes);
+  uint8_t *forward = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
+  uint8_t *backward = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
   moec_find_routers(g, j->n_f, routes);
+  for (uint32_t n = 1; n < j->n_f && mode == MOEC_RECOMPUTE_NONE; n++) mark_operands(g, n, forward);
   j->saved = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
   j->needed = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
   for (uint32_t i = 0; i < j->v->n_in; i++) need(j, j->dx[i]);
   for (uint32_t i = 0; whole && i < j->v->n_out; i++) need(j, g->outputs[i]);
   for (uint32_t n = (uint32_t)g->n_nodes; n-- > 1;) {
     const moec_node_info *p = &g->nodes[n];
-    bool keep = n < j->n_f && is_saved(mode, p->op, routes[n] && j->grad.narrow), live = false;
+    bool keep = n < j->n_f && (is_saved(mode, p->op, routes[n] && j->grad.narrow) ||
+                               lies_there_twice(g, n, forward, backward));
+    bool live = false;
     for (uint32_t i = 0; i < p->n_out; i++) {
       moec_value v = g->edges[p->out + i];
       if (!j->needed[v.i]) continue;
@@ -130,6 +152,7 @@ static void cut(joint *j, moec_recompute mode, bool whole) {
       j->saved[v.i] = keep;
     }
     for (uint32_t i = 0; live && !keep && i < p->n_in; i++) need(j, g->edges[p->in + i]);
+    if (live && n >= j->n_f) mark_operands(g, n, backward);
   }
   j->needed[0] = 0;
 }

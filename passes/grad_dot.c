@@ -34,6 +34,15 @@ static bool is_router(const moec_grad *c, V v) {
   return c->narrow && moec_ty(c->g, v).dtype == MOEC_F32 && (!moec_def(c->g, v).i || op == MOEC_OP_PARAM);
 }
 
+/* |v| as |t|: the forward graph may have that already. */
+static V as(moec_grad *c, V v, moec_dtype t) {
+  for (uint32_t i = 0; i < moec_uses_count(&c->uses, v); i++) {
+    moec_node n = moec_uses_get(&c->uses, v, i);
+    if (moec_op_of(c->g, n) == MOEC_OP_CAST && MOEC_ATTRS(c->g, n, CAST)->dtype == t) return moec_out(c->g, n, 0);
+  }
+  return moec_b_cast(&c->b, v, t);
+}
+
 /* The gradient of operand |a|, dy being [batch, free axes of both] with those of b from |b_at|: dy times b over b's
  * free axes gives [batch, a's free axes, b's contracted axes ascending], which is a's shape up to order. */
 static V operand_gradient(moec_grad *c, const side *a, const side *b, V other, V dy, uint32_t b_at) {
@@ -58,11 +67,11 @@ void moec_grad_dot(moec_grad *c, moec_node n, const V *dy) {
   moec_dtype t = moec_ty(c->g, x).dtype, in = is_router(c, x) || is_router(c, y) ? MOEC_BF16 : t;
   V d = moec_b_cast(&c->b, dy[0], in), dx, dw;
   if (moec_grad_wants(c, x)) {
-    dx = operand_gradient(c, &sx, &sy, moec_b_cast(&c->b, y, in), d, y_at);
+    dx = operand_gradient(c, &sx, &sy, as(c, y, in), d, y_at);
     moec_grad_add(c, x, moec_b_cast(&c->b, dx, t));
   }
   if (moec_grad_wants(c, y)) {
-    dw = operand_gradient(c, &sy, &sx, moec_b_cast(&c->b, x, in), d, x_at);
+    dw = operand_gradient(c, &sy, &sx, as(c, x, in), d, x_at);
     moec_grad_add(c, y, moec_b_cast(&c->b, dw, t));
   }
 }
