@@ -24,8 +24,11 @@ static int32_t draw(uint64_t h) {
   return (int32_t)(pairs & 0xffffffff) + (int32_t)(pairs >> 32) - 4 * 65535;
 }
 
-static void fill_normal(moec_dtype t, void *out, size_t n, uint64_t start, double deviation) {
-  const float scale = (float)(deviation / sqrt(8 * 4294967295.0 / 12)); /* variance of one: (2^32 - 1) / 12 */
+float moec_fresh_scale(const moec_fresh *f) {
+  return (float)(f->deviation / sqrt(8 * 4294967295.0 / 12)); /* variance of one: (2^32 - 1) / 12 */
+}
+
+static void fill_normal(moec_dtype t, void *out, size_t n, uint64_t start, float scale) {
   float *f = out;
   uint16_t *half = out;
   switch (t) {
@@ -47,7 +50,7 @@ static double log_uniform(uint64_t h) {
 
 void moec_fresh_fill(const moec_fresh *f, moec_dtype t, void *out, size_t n, uint64_t start) {
   switch (f->kind) {
-    case MOEC_FRESH_NORMAL: fill_normal(t, out, n, start, f->deviation); break;
+    case MOEC_FRESH_NORMAL: fill_normal(t, out, n, start, moec_fresh_scale(f)); break;
     case MOEC_FRESH_ONES:
       for (size_t i = 0; i < n; i++) moec_store_f64(t, out, i, 1);
       break;

@@ -33,6 +33,9 @@ uint64_t moec_fresh_start(uint64_t seed, const char *name);
 /* Elements from place |start| of the sequence on; |t| is a float type. */
 void moec_fresh_fill(const moec_fresh *f, moec_dtype t, void *out, size_t n, uint64_t start);
 
+/* NORMAL: what the integers that are drawn are multiplied by, for those who draw themselves. */
+float moec_fresh_scale(const moec_fresh *f);
+
 enum { MOEC_FRESH_TEXT = 64 };
 void moec_fresh_print(const moec_fresh *f, char out[MOEC_FRESH_TEXT]);
 /* Whether |name| is one of these and no file's; what follows may still be wrong. */

@@ -18,6 +18,9 @@
  *   moec_cast(void *y, int32_t y_dtype, const void *x, int32_t x_dtype, int64_t n)
  *                                            floats to floats; others to their own dtype. work: 2048 per block, both
  *   moec_copy(void *y, const void *x, int64_t bytes)                     work: 16384 per block
+ *   moec_normal(void *y, int32_t dtype, int32_t stored, uint64_t start, float scale, int64_t n)
+ *                                            floats; NORMAL of base/fresh.h from |start| on, rounded to |stored|: f32,
+ *                                            bf16 or f16. work: 2048 per block
  *
  * topk.cu    T: any dtype
  *   moec_topk_T(const T *x, T *values, int64_t *indices, int64_t outer, int64_t n, int64_t inner, int64_t k,
@@ -130,6 +133,7 @@ typedef struct moec_cuda_update {
   KERNEL("fill.cu", "fill", 0, 256)            \
   KERNEL("fill.cu", "cast", 0, 256)            \
   KERNEL("fill.cu", "copy", 0, 256)            \
+  KERNEL("fill.cu", "normal", 0, 256)          \
   KERNEL("topk.cu", "topk", 1, 128)            \
   KERNEL("cumsum.cu", "cumsum", 1, 128)        \
   KERNEL("order.cu", "order_chunks", 0, 512)   \

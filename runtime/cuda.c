@@ -147,6 +147,14 @@ static moec_status *fill(moec_model *m, void *to, uint8_t byte, uint64_t bytes) 
   return check(m, m->cuda->cu.fill(moec_rt_address(to), byte, bytes, m->cuda->stream), "filling memory of the device");
 }
 
+static moec_status *normal(moec_model *m, void *y, moec_dtype type, moec_dtype stored, uint64_t start, float scale,
+                           int64_t n) {
+  int32_t types[2] = {(int32_t)type, (int32_t)stored};
+  void *parameters[] = {&y, &types[0], &types[1], &start, &scale, &n};
+  MOEC_TRY(enter(m));
+  return moec_rt_cuda_launch(m, "normal", MOEC_DTYPE_NONE, n, 2048, parameters);
+}
+
 const moec_rt_device moec_rt_device_cuda = {.name = "cuda",
                                             .train = &moec_rt_train_cuda,
                                             .open = open_cuda,
@@ -162,6 +170,7 @@ const moec_rt_device moec_rt_device_cuda = {.name = "cuda",
                                             .library = moec_rt_cuda_library,
                                             .end = moec_rt_cuda_end,
                                             .wait = wait_for,
+                                            .normal = normal,
                                             .mark = moec_rt_cuda_mark,
                                             .marked = moec_rt_cuda_marked,
                                             .count_begin = moec_rt_cuda_count_begin,

@@ -36,7 +36,7 @@ void moec_rt_piece_get(const moec_rt_plan *p, const moec_rt_params *x, const moe
 void moec_rt_piece_read(const moec_rt_plan *p, const moec_rt_params *x, const moec_plan_piece *piece, void *out);
 /* Whether all of parameter |i| is made, and can be so a run of elements at a time. */
 bool moec_rt_param_streams(const moec_rt_plan *p, const moec_rt_params *x, uint32_t i);
-/* Such a parameter, made on all threads and written to its buffer on the device: the host holds little at a time. */
+/* Such a parameter, made by the device in its buffer there, or on all threads, little at a time, and written to it. */
 struct moec_model;
 moec_status *moec_rt_param_stream(struct moec_model *m, uint32_t i) MOEC_MUST_USE;
 

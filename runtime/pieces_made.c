@@ -106,9 +106,24 @@ static moec_status *stream(moec_model *m, const moec_plan_param *param, uint8_t 
   return NULL;
 }
 
+/* By the device itself. */
+static moec_status *make_there(moec_model *m, const moec_plan_param *param) {
+  const moec_plan_piece *piece = &m->plan.pieces[param->pieces];
+  const moec_plan_tensor *t = &m->plan.tensors[param->tensor];
+  rows r = rows_of(piece);
+  return m->device->normal(m, m->buffers[t->buffer], (moec_dtype)t->dtype, (moec_dtype)piece->dtype, piece->offset,
+                           moec_fresh_scale(&m->params.fresh[piece->file]), r.n * r.each);
+}
+
+static bool made_there(const moec_model *m, const moec_plan_param *param) {
+  const moec_plan_piece *piece = &m->plan.pieces[param->pieces];
+  return m->device->normal && m->params.fresh[piece->file].kind == MOEC_FRESH_NORMAL && piece->dtype != MOEC_F64;
+}
+
 moec_status *moec_rt_param_stream(moec_model *m, uint32_t i) {
   enum { MOST = 1 << 24 }; /* elements */
   const moec_plan_param *param = &m->plan.params[i];
+  if (made_there(m, param)) return make_there(m, param);
   uint64_t bytes = (uint64_t)m->plan.static_values[moec_rt_buffer_of(&m->plan, param->tensor)->bytes];
   uint64_t size = moec_dtype_get((moec_dtype)m->plan.tensors[param->tensor].dtype)->bytes;
   uint8_t *staging = moec_rt_alloc(&m->memory, bytes < MOST * size ? bytes : MOST * size, false);

@@ -1,11 +1,8 @@
 /* Weights that are made from a seed: base/fresh.h, as parameters of a model on the processor and, through the driver of
  * tests/support/fake_cuda.h, on a device whose host has no copy of them. */
-#include <dlfcn.h>
-
 #include "base/fresh.h"
 #include "include/moec.h"
-#include "tests/support/fake_cuda.h"
-#include "tests/unit/plan_builder.h"
+#include "tests/support/fake_device.h"
 
 enum { START = 12345, LONG = 700001, ROWS = 6, COLUMNS = 70000 };
 
@@ -131,7 +128,29 @@ START_TEST(on_the_processor) {
 }
 END_TEST
 
-static fake_cuda *load_fake(void) {
+/* ---- on a device ------------------------------------------------------------------------- */
+
+typedef void (*normal_fn)(void *, int32_t, int32_t, uint64_t, float, int64_t);
+typedef struct normal_call {
+  normal_fn fn;
+  void **p;
+} normal_call;
+
+static void call_normal(void *user) {
+  const normal_call *c = user;
+  c->fn(*(void **)c->p[0], *(int32_t *)c->p[1], *(int32_t *)c->p[2], *(uint64_t *)c->p[3], *(float *)c->p[4],
+        *(int64_t *)c->p[5]);
+}
+
+static void run_normal(const char *name, const fake_launch *l, void **parameters) {
+  normal_call c = {NULL, parameters};
+  void *symbol = dlsym(fake_library->library, name);
+  UNIT_TRUE(symbol && !strcmp(name, "moec_normal"));
+  memcpy(&c.fn, &symbol, sizeof c.fn);
+  emulation_launch(fake_library, l->blocks, l->threads, call_normal, &c);
+}
+
+static void load_fake(void) {
   static const char *const libraries[] = {"libcuda.so.1", "libcublas.so.13"};
   const char *build_dir = getenv("MOEC_BUILD");
   fake_cuda *(*get)(void) = NULL;
@@ -144,10 +163,12 @@ static fake_cuda *load_fake(void) {
     void *symbol = dlsym(library, "fake_cuda_get");
     if (!i) memcpy(&get, &symbol, sizeof get);
   }
-  return get();
+  fake = get();
+  fake_library = fake_open_library();
+  fake_begin(run_normal);
 }
 
-/* The host holds the one that is turned round, and a result for as long as it is asked for. */
+/* The device makes |line| and |wide|; the host has the one that is turned round, and makes the ones. */
 START_TEST(on_a_device) {
   uint8_t *file;
   moec_model *m;
@@ -155,12 +176,12 @@ START_TEST(on_a_device) {
   UNIT_OK(open_model("cuda:sm_90a", "moec.init:normal:0.25", 1, &m, &file)); /* nothing is made to be described */
   moec_close(m);
   free(file);
-  fake_cuda *fake = load_fake();
+  load_fake();
   UNIT_OK(open_model("cuda:sm_90a", "moec.init:normal:0.25", 0, &m, &file));
   moec_counters_get(m, &c);
   uint64_t turned = ROWS * COLUMNS * sizeof(float);
   UNIT_TRUE(c.parameter_bytes >= turned && c.parameter_bytes < turned + 256 && c.live_bytes < turned + (1 << 20));
-  UNIT_TRUE(c.device_write_bytes >= LONG * 6 + turned + 12 && c.device_write_bytes < LONG * 6 + turned + 4096);
+  UNIT_TRUE(c.device_write_bytes >= turned + 12 && c.device_write_bytes < turned + 4096 && fake->n_launches == 2);
   check_values(m);
   moec_close(m);
   free(file);
@@ -168,8 +189,30 @@ START_TEST(on_a_device) {
 }
 END_TEST
 
+/* Other kinds go through the host's memory, a window at a time. */
+START_TEST(through_the_host) {
+  uint8_t *file;
+  moec_model *m;
+  moec_counters c;
+  fake_begin(run_normal);
+  UNIT_OK(open_model("cuda:sm_90a", "moec.init:log_uniform", 0, &m, &file));
+  moec_counters_get(m, &c);
+  UNIT_TRUE(c.device_write_bytes >= LONG * 6 + ROWS * COLUMNS * 4 + 12 && !fake->n_launches);
+  const moec_fresh f = {MOEC_FRESH_LOG_UNIFORM, 0};
+  const float *wide = parameter(m, "wide");
+  uint16_t *want = malloc(LONG * sizeof *want);
+  moec_fresh_fill(&f, MOEC_BF16, want, LONG, START);
+  UNIT_TRUE(!memcmp(parameter(m, "line"), want, LONG * sizeof *want));
+  for (size_t i = 0; i < LONG; i++) UNIT_TRUE((double)wide[i] == moec_load_f64(MOEC_BF16, want, i));
+  free(want);
+  moec_close(m);
+  free(file);
+  emulation_close(fake_library);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {names, sequence, on_the_processor, on_a_device};
+  const TTest *const tests[] = {names, sequence, on_the_processor, on_a_device, through_the_host};
   Suite *suite = suite_create("runtime_made");
   TCase *tcase = tcase_create("made");
   tcase_set_timeout(tcase, 0);
