@@ -26,6 +26,7 @@ static const need needs[] = {
     {MOEC_STEP_MOE_GROUPED_DOT, "grouped.cu", 0},
     {MOEC_STEP_MOE_GROUPED_OUTER, "grouped.cu", 0},
     {MOEC_STEP_MOE_GROUP_SUM, "group_sum.cu", 0},
+    {MOEC_STEP_LINEAR_CROSS_ENTROPY, "loss.cu", 0},
 };
 enum { N_NEEDS = sizeof needs / sizeof *needs };
 /* In this order: one text may use functions of those before it. */

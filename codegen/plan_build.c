@@ -285,6 +285,7 @@ static moec_status *do_node(flattener *c, frame *f, moec_node n) {
     case MOEC_OP_MOE_PLAN: return do_moe_plan(c, f, n);
     case MOEC_OP_MOE_WEIGHT: return do_weight(c, f, n);
     case MOEC_OP_MOE_COMBINE: return moec_flat_combine(c, f, n, n, (moec_value){0});
+    case MOEC_OP_LINEAR_CROSS_ENTROPY: return moec_flat_loss(c, f, n);
     default: break;
   }
   MOEC_TRY(moec_plan_library_step(c->t, f->g, n, &step));

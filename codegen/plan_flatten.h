@@ -1,5 +1,5 @@
 /* Inside plan building: one activation of a function being flattened. Shared by plan_build.c (nodes), plan_combine.c
- * (the weighted restore) and plan_entries.c (the module around them). */
+ * (the weighted restore), plan_loss.c and plan_entries.c (the module around them). */
 #ifndef MOEC_CODEGEN_PLAN_FLATTEN_H
 #define MOEC_CODEGEN_PLAN_FLATTEN_H
 
@@ -41,6 +41,8 @@ moec_status *moec_flat_emit(flattener *c, frame *f, moec_node n, moec_plan_step 
 /* moe.combine as node |n| writes it: |combine| is |n| itself or the operand its add absorbed; |residual| may be {0}. */
 moec_status *moec_flat_combine(flattener *c, frame *f, moec_node n, moec_node combine,
                                moec_value residual) MOEC_MUST_USE;
+/* The loss of a linear layer, with room for its logits. codegen/plan_loss.c */
+moec_status *moec_flat_loss(flattener *c, frame *f, moec_node n) MOEC_MUST_USE;
 /* Whether the step of its combine applies the weights of moe.weight |n|: not with --combine-impl weighted_sum. */
 bool moec_flat_joins(const flattener *c, const moec_graph *g, moec_node n);
 

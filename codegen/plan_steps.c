@@ -25,6 +25,7 @@ static const step_rule rules[] = {
     {MOEC_OP_MOE_COMBINE, MOEC_STEP_MOE_COMBINE, {"k"}},
     {MOEC_OP_MOE_GROUPED_OUTER, MOEC_STEP_MOE_GROUPED_OUTER, {NULL}},
     {MOEC_OP_MOE_GROUP_SUM, MOEC_STEP_MOE_GROUP_SUM, {NULL}},
+    {MOEC_OP_LINEAR_CROSS_ENTROPY, MOEC_STEP_LINEAR_CROSS_ENTROPY, {"transposed", "ignore"}},
 };
 
 static int64_t int_attr(const moec_node_info *p, const char *name) {

@@ -77,6 +77,11 @@
  *   moec_group_sum_T(const T *x, const int32_t *offsets, void *y, int32_t y_dtype, int64_t n, int64_t experts,
  *                    int64_t m)
  *                                            work: experts * ceil(m / PART), 1 per block
+ * loss.cu    T: f32, f16, bf16
+ *   moec_loss_T(T *logits, const int64_t *labels, const float *scale, float *nll, int64_t rows, int64_t v, int64_t lead,
+ *               int64_t ignore, int32_t *fault)
+ *                                            LINEAR_CROSS_ENTROPY: rows of |lead| elements, whole 16 bytes, become the
+ *                                            gradients of scale[row] * nll[row]; nll NULL: none. work: rows, 1 per block
  *
  * update.cu  always there. Floats of |dtype| but f64, at multiples of 16. s NULL: a scale of 1. work: 2048 per block
  *   moec_add(float *to, int32_t more, const void *from, int32_t dtype, const moec_cuda_scale *s, int64_t n)
@@ -149,6 +154,7 @@ typedef struct moec_cuda_update {
   KERNEL("grouped.cu", "grouped_dot", 1, 256)  \
   KERNEL("grouped.cu", "grouped_outer", 1, 256) \
   KERNEL("group_sum.cu", "group_sum", 1, 256)  \
+  KERNEL("loss.cu", "loss", 1, 1024)           \
   KERNEL("update.cu", "add", 0, 256)           \
   KERNEL("update.cu", "square_sum", 0, 256)    \
   KERNEL("update.cu", "clip", 0, 1024)         \

@@ -176,7 +176,10 @@ typedef struct moec_plan_kernel {
   STEP(MOE_COMBINE, "moe.combine")         /* rows, inv, w?, residual? -> y; ints: k. With w: the fused    \
                                               weighted restore; residual is added last                     */ \
   STEP(MOE_GROUPED_OUTER, "moe.grouped_outer") /* dy, x, offsets -> dw                                     */ \
-  STEP(MOE_GROUP_SUM, "moe.group_sum")     /* x, offsets -> sums                                           */
+  STEP(MOE_GROUP_SUM, "moe.group_sum")     /* x, offsets -> sums                                           */ \
+  STEP(LINEAR_CROSS_ENTROPY, "linear_cross_entropy") /* x, w, labels, scale -> nll?, dx?, dw?, room; ints:  \
+                                              transposed, ignore. room [chunk, lead]: logits of so many    \
+                                              tokens at a time, in rows of whole 16 bytes                  */
 
 typedef enum moec_step_op {
 #define MOEC_STEP_ENUM(name, text) MOEC_STEP_##name,

@@ -1,10 +1,12 @@
 /* One GPU: its driver, the cubin's functions, one stream. Files: cuda.c opening and memory, cuda_launch.c kernels,
- * cuda_steps.c library steps, cuda_gemm.c products, cuda_times.c times and counts. */
+ * cuda_steps.c library steps, cuda_gemm.c products, cuda_loss.c the loss of a linear layer, cuda_times.c times and
+ * counts. */
 #ifndef MOEC_RUNTIME_CUDA_H
 #define MOEC_RUNTIME_CUDA_H
 
 #include "include/cuda_abi.h"
 #include "runtime/cuda_driver.h"
+#include "runtime/gemm.h"
 #include "runtime/model.h"
 
 #define MOEC_RT_CUDA_ONE(unit, name, typed, threads) +1
@@ -92,5 +94,10 @@ moec_status *moec_rt_cuda_blas_open(moec_model *m) MOEC_MUST_USE;
 void moec_rt_cuda_blas_close(moec_model *m);
 moec_status *moec_rt_cuda_gemm_check(const moec_rt_call *call) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_gemm(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
+/* One product of which no size is 0. */
+moec_status *moec_rt_cuda_multiply(moec_model *m, const moec_rt_gemm *g) MOEC_MUST_USE;
+
+/* ---- cuda_loss.c ---- */
+moec_status *moec_rt_cuda_loss(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
 
 #endif

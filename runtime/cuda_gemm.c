@@ -12,10 +12,12 @@ static moec_status *check(const moec_model *m, int status, const char *what) {
   return moec_error(MOEC_DEVICE, "cuBLAS: %s: status %d", what, status);
 }
 
+static bool multiplies(uint32_t op) { return op == MOEC_STEP_GEMM || op == MOEC_STEP_LINEAR_CROSS_ENTROPY; }
+
 moec_status *moec_rt_cuda_blas_open(moec_model *m) {
   moec_rt_cuda *c = m->cuda;
   uint32_t i = 0;
-  while (i < m->plan.n_steps && m->plan.steps[i].op != MOEC_STEP_GEMM) i++;
+  while (i < m->plan.n_steps && !multiplies(m->plan.steps[i].op)) i++;
   if (i == m->plan.n_steps) return NULL;
   MOEC_TRY(moec_cublas_load(&c->blas));
   MOEC_TRY(check(m, c->blas.create(&c->handle), "cublasCreate"));
@@ -70,7 +72,7 @@ typedef struct axis {
 } axis;
 
 typedef struct product {
-  int64_t m, n, k;
+  int64_t m, n, k, y_lead; /* rows of y are y_lead apart */
   layout a, b;
   axis axes[MOEC_PLAN_MAX_RANK + 1];
   uint32_t n_axes; /* the last is the batch of one call */
@@ -90,7 +92,7 @@ static void push_axis(product *p, axis x) {
 /* Batch axes from the inside out, then the largest of them last. False where there is nothing to do. */
 static bool read_product(const moec_rt_call *c, product *p) {
   const int64_t *e = c->ints + 1, *v = c->values;
-  *p = (product){.m = v[e[0]], .n = v[e[1]], .k = v[e[2]]};
+  *p = (product){.m = v[e[0]], .n = v[e[1]], .k = v[e[2]], .y_lead = v[e[1]]};
   p->a = layout_of(p->m, p->k, v[e[3]], v[e[4]]);
   p->b = layout_of(p->k, p->n, v[e[5]], v[e[6]]);
   int64_t y = p->m * p->n;
@@ -128,7 +130,7 @@ static moec_status *call_library(moec_model *m, const product *p, const operands
   int status = m->cuda->blas.gemm(
       m->cuda->handle, p->b.transposed, p->a.transposed, p->n, p->m, p->k, wide ? (const void *)&one64 : &one,
       o->b + b * bytes, type, p->b.lead, batch->b, o->a + a * bytes, type, p->a.lead, batch->a,
-      wide ? (const void *)&beta64 : &beta, o->y + y * y_bytes, types[o->y_type].type, p->n, batch->y, batch->size,
+      wide ? (const void *)&beta64 : &beta, o->y + y * y_bytes, types[o->y_type].type, p->y_lead, batch->y, batch->size,
       types[o->type].compute, MOEC_CUBLAS_ANY_ALGORITHM);
   return check(m, status, "cublasGemmStridedBatchedEx");
 }
@@ -161,4 +163,13 @@ moec_status *moec_rt_cuda_gemm(moec_model *m, const moec_rt_call *c) {
   if (!p.k) return add ? NULL : m->device->fill(m, y->data, 0, moec_tensor_bytes(y));
   operands o = {a->data, b->data, y->data, a->dtype, y->dtype, add != NULL};
   return call_each(m, &p, &o);
+}
+
+moec_status *moec_rt_cuda_multiply(moec_model *m, const moec_rt_gemm *g) {
+  product p = {.m = g->m, .n = g->n, .k = g->k, .y_lead = g->y_rows, .axes = {{1, 0, 0, 0}}, .n_axes = 1};
+  operands o = {g->a.data, g->b.data, g->y, g->a.dtype, g->y_dtype, g->accumulate};
+  if (!g->m || !g->n || !g->k) return NULL;
+  p.a = layout_of(g->m, g->k, g->a.rows, g->a.cols);
+  p.b = layout_of(g->k, g->n, g->b.rows, g->b.cols);
+  return call_library(m, &p, &o, 0, 0, 0);
 }

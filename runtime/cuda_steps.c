@@ -255,6 +255,7 @@ static moec_status *(*const steps[MOEC_STEP_COUNT])(moec_model *, const moec_rt_
     [MOEC_STEP_MOE_COMBINE] = run_combine,
     [MOEC_STEP_MOE_GROUPED_OUTER] = run_grouped_outer,
     [MOEC_STEP_MOE_GROUP_SUM] = run_group_sum,
+    [MOEC_STEP_LINEAR_CROSS_ENTROPY] = moec_rt_cuda_loss,
 };
 
 moec_status *moec_rt_cuda_library(moec_model *m, const moec_rt_call *c) {

@@ -108,7 +108,8 @@ MOEC_PLAN_STEPS(TEXT)
   OP(MOE_WEIGHT,       3, 3, 0,       1, 1, 0,  0, 0,    NULL)                \
   OP(MOE_COMBINE,      2, 4, 3u << 2, 1, 1, 0,  1, 1,    ints_k)              \
   OP(MOE_GROUPED_OUTER, 3, 3, 0,      1, 1, 0,  0, 0,    NULL)                \
-  OP(MOE_GROUP_SUM,    2, 2, 0,       1, 1, 0,  0, 0,    NULL)
+  OP(MOE_GROUP_SUM,    2, 2, 0,       1, 1, 0,  0, 0,    NULL)                \
+  OP(LINEAR_CROSS_ENTROPY, 4, 4, 0,   4, 4, 7u, 2, 2,    ints_transposed)
 
 static const moec_rt_op ops[MOEC_STEP_COUNT] = {
     [MOEC_STEP_KERNEL] = {.text = text_KERNEL, .max_in = MANY, .min_out = 1, .max_out = MANY},

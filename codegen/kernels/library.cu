@@ -38,6 +38,13 @@ MOEC_INLINE int64_t moec_index(int32_t dtype, const void *i, int64_t at) {
   return dtype == MOEC_I64 ? ((const int64_t *)i)[at] : ((const int32_t *)i)[at];
 }
 
+/* 2^x, a few units in its last place from it; 0 where that is no normal number. */
+MOEC_INLINE float moec_exp2_f32(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /* This thread's first element and the step to its next, over all blocks. */
 #define MOEC_FIRST ((int64_t)blockIdx.x * blockDim.x + threadIdx.x)
 #define MOEC_STEP ((int64_t)gridDim.x * blockDim.x)

@@ -86,6 +86,8 @@ BODY(grouped_outer, (P, P, P, P, I, N, N, N, N),
      (l->p[0], l->p[1], l->p[2], l->p[3], l->i[0], l->n[0], l->n[1], l->n[2], l->n[3]))
 BODY(group_sum, (P, P, P, I, N, N, N),
      (l->p[0], l->p[1], l->p[2], l->i[0], l->n[0], l->n[1], l->n[2]))
+BODY(loss, (P, P, P, P, N, N, N, N, P),
+     (l->p[0], l->p[1], l->p[2], l->p[3], l->n[0], l->n[1], l->n[2], l->n[3], l->fault_at))
 #undef P
 #undef N
 #undef I

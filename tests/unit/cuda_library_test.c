@@ -243,6 +243,70 @@ START_TEST(experts_multiply) {
 }
 END_TEST
 
+/* ---- the loss ------------------------------------------------------------------------------ */
+
+/* The loss of |row| and, in its place, the gradient. */
+static double expect_row(double *row, int64_t v, int64_t label, double scale) {
+  double top = -INFINITY, sum = 0, nll;
+  for (int64_t i = 0; i < v; i++) top = fmax(top, row[i]);
+  if (isinf(top)) top = 0;
+  for (int64_t i = 0; i < v; i++) sum += exp(row[i] - top);
+  nll = log(sum) + top - row[label];
+  for (int64_t i = 0; i < v; i++) row[i] = (exp(row[i] - top) / sum - (i == label)) * scale;
+  return nll;
+}
+
+/* Logits of |spread|; |odd|: some rows hold infinities and a NaN. */
+static void check_loss(moec_dtype t, int64_t rows, int64_t v, double spread, bool odd) {
+  int64_t whole = 16 / (int64_t)moec_dtype_get(t)->bytes, lead = (v + whole - 1) / whole * whole + whole;
+  moec_tensor x = MAKE(t, rows, lead), labels = FILL(MOEC_I64, v, rows), scale = FILL(MOEC_F32, 0, rows),
+              nll = MAKE(MOEC_F32, rows);
+  double *want = calloc((size_t)(rows * v), sizeof *want);
+  memset(x.data, 0xff, moec_tensor_bytes(&x)); /* NaN behind the rows */
+  for (int64_t i = 0; i < rows * v; i++) {
+    double value = (uniform() - 0.5) * spread;
+    if (odd && i / v == 1) value = -INFINITY;
+    if (odd && i == 2 * v + v / 2) value = INFINITY;
+    if (odd && i == 3 * v + v - 1) value = NAN;
+    if (odd && i / v == 4 && i % v > 0) value = -INFINITY;
+    moec_store_f64(t, x.data, (size_t)(i / v * lead + i % v), value);
+    want[i] = moec_load_f64(t, x.data, (size_t)(i / v * lead + i % v));
+  }
+  int64_t *label = labels.data;
+  label[0] = -100, label[rows - 1] = v - 1;
+  launch l = {.p = {x.data, labels.data, scale.data, nll.data}, .n = {rows, v, lead, -100}};
+  run("loss", t, BLOCKS, 1024, call_loss, &l);
+  ck_assert_int_eq(l.fault, 0);
+  for (int64_t r = 0; r < rows; r++) {
+    double g = ((float *)scale.data)[r], loss = 0, got = ((float *)nll.data)[r];
+    if (label[r] >= 0) loss = expect_row(want + r * v, v, label[r], g);
+    else memset(want + r * v, 0, (size_t)v * sizeof *want);
+    bool same_loss = (isnan(got) && isnan(loss)) || got == loss || fabs(got - loss) <= 3e-6 * fmax(1, fabs(loss));
+    if (!same_loss) ck_abort_msg("loss of row %lld: got %.9g, expected %.9g", (long long)r, got, loss);
+    for (int64_t i = 0; i < v; i++) {
+      double y = want[r * v + i], z = moec_load_f64(t, x.data, (size_t)(r * lead + i));
+      bool close = (isnan(y) && isnan(z)) || fabs(y - z) <= (t == MOEC_F32 ? 1e-6 : tolerance_of(t) / 2) * fabs(g);
+      if (!close) ck_abort_msg("row %lld, %lld: got %.9g, expected %.9g", (long long)r, (long long)i, z, y);
+    }
+  }
+  label[rows - 1] = v;
+  run("loss", t, 1, 1024, call_loss, &l);
+  ck_assert_int_eq(l.fault, 1);
+  free(want);
+  drop(&x), drop(&labels), drop(&scale), drop(&nll);
+}
+
+START_TEST(losses_leave_gradients) {
+  check_loss(MOEC_F32, 7, 1000, 8, false);
+  check_loss(MOEC_F32, 6, 37, 300, true);
+  check_loss(MOEC_F32, 2, 1, 1, false);
+  check_loss(MOEC_F32, 3, 25001, 20, false); /* more than a thread keeps */
+  check_loss(MOEC_BF16, 6, 50003, 20, true);
+  check_loss(MOEC_BF16, 5, 61, 8, false);
+  check_loss(MOEC_F16, 4, 9001, 12, false);
+}
+END_TEST
+
 /* ---- the rest ------------------------------------------------------------------------------ */
 
 static void check_cumsum(moec_dtype t, int64_t n, int64_t inner, bool reverse, bool exclusive) {
@@ -408,5 +472,6 @@ START_TEST(the_library_closes) { machine_close(); }
 END_TEST
 
 UNIT_MAIN("cuda_library", the_library_opens, plan_sorts_stably, plan_clamps_what_is_no_expert, topk_orders,
-          broken_scores_are_ordered, rows_go_and_come_back, experts_multiply, sums_run, updates_scatter,
+          broken_scores_are_ordered, rows_go_and_come_back, experts_multiply, losses_leave_gradients,
+          sums_run, updates_scatter,
           no_place_is_updated_by_a_fault, numbers_are_random, windows_convolve, the_library_closes)

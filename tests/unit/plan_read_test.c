@@ -181,7 +181,7 @@ START_TEST(test_records_that_lie) {
 END_TEST
 
 START_TEST(test_steps_that_lie) {
-  REFUSED("step 0: op: expected an index below 17, got 17", b->steps[0].op = MOEC_STEP_COUNT);
+  REFUSED("step 0: op: expected an index below 18, got 18", b->steps[0].op = MOEC_STEP_COUNT);
   REFUSED("step 0: schedule: expected an index below 5, got 5", b->steps[0].schedule = 5);
   REFUSED("step 2: expected steps sorted by schedule", b->steps[2].schedule = MOEC_AT_LOAD);
   REFUSED("step 0: copy: expected 1 to 1 inputs, got 0", b->steps[0].n_in = 0);

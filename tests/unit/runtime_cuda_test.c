@@ -3,6 +3,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/unit/train_sample.h"
 
+#include <math.h>
 #include <unistd.h>
 
 #include "tests/unit/plan_sample.h"
@@ -324,6 +325,57 @@ START_TEST(products) {
 }
 END_TEST
 
+/* The kernel of linear_cross_entropy, for f32. */
+static void run_loss(const char *name, const fake_launch *l, void **parameters) {
+  float *x = *(float **)parameters[0], *nll = *(float **)parameters[3];
+  const int64_t *labels = *(int64_t **)parameters[1], *n[4];
+  const float *scale = *(float **)parameters[2];
+  for (int i = 0; i < 4; i++) n[i] = parameters[4 + i];
+  UNIT_TRUE(!strcmp(name, "moec_loss_f32") && l->blocks == *n[0] && l->threads == 1024);
+  for (int64_t r = 0; r < *n[0]; r++, x += *n[2]) {
+    double sum = 0;
+    for (int64_t i = 0; i < *n[1]; i++) sum += exp((double)x[i]);
+    bool counts = labels[r] != *n[3];
+    nll[r] = counts ? (float)(log(sum) - (double)x[labels[r]]) : 0;
+    for (int64_t i = 0; i < *n[1]; i++)
+      x[i] = counts ? scale[r] * (float)(exp((double)x[i]) / sum - (i == labels[r])) : 0;
+  }
+}
+
+/* A loss in chunks: three products and a kernel for each; dw sums up. */
+START_TEST(chunks) {
+  enum { TOKENS = 7, HIDDEN = 3, WORDS = 9, CHUNK = 3, CHUNKS = 3 };
+  unsigned seed = 3;
+  size_t size;
+  moec_model *m;
+  for (int transposed = 0; transposed < 2; transposed++) {
+    const int64_t x_dims[] = {TOKENS, HIDDEN}, room[] = {CHUNK, 12};
+    const int64_t w_dims[] = {transposed ? WORDS : HIDDEN, transposed ? HIDDEN : WORDS};
+    moec_tensor x = step_random(MOEC_F32, 2, x_dims, &seed), w = step_random(MOEC_F32, 2, w_dims, &seed), labels;
+    moec_tensor scale = step_random(MOEC_F32, 1, x_dims, &seed);
+    UNIT_OK(moec_tensor_init(&labels, MOEC_I64, 1, x_dims));
+    for (int64_t t = 0; t < TOKENS; t++) ((int64_t *)labels.data)[t] = t == 4 ? -100 : t * 5 % WORDS;
+    one_step cpu = {MOEC_STEP_LINEAR_CROSS_ENTROPY, 4, 4, 2, {&x, &w, &labels, &scale},
+                    {step_tensor(MOEC_F32, 1, x_dims), step_tensor(MOEC_F32, 2, x_dims),
+                     step_tensor(MOEC_F32, 2, w_dims), step_tensor(MOEC_F32, 2, room)},
+                    {transposed, -100}, false}, gpu = cpu;
+    UNIT_OK(step_run(&cpu, 1));
+    fake_begin(run_loss);
+    uint8_t *file = step_file_for(&gpu, "cuda:sm_90a", &size);
+    UNIT_OK(moec_open_memory(file, size, NULL, &m));
+    UNIT_OK(step_forward(&gpu, m));
+    moec_close(m);
+    free(file);
+    UNIT_TRUE(fake->gemms == 3 * CHUNKS && fake->n_launches == CHUNKS && fake->live == 0);
+    for (int r = 0; r < 3; r++)
+      for (int64_t i = 0; i < moec_tensor_numel(&cpu.out[r]); i++)
+        UNIT_TRUE(fabs(step_at(&cpu.out[r], i) - step_at(&gpu.out[r], i)) <= 1e-5);
+    step_fini(&cpu), step_fini(&gpu);
+    moec_tensor_fini(&x), moec_tensor_fini(&w), moec_tensor_fini(&labels), moec_tensor_fini(&scale);
+  }
+}
+END_TEST
+
 START_TEST(integers) {
   const int64_t dims[] = {2, 2};
   unsigned seed = 1;
@@ -405,7 +457,7 @@ static void teardown_fake(void) {
 
 int main(void) {
   if (!emulation_possible()) return puts("skipped: no C++ compiler"), 77;
-  const TTest *const tests[] = {refused, forward, faults, poisoned, training, lazy, updates, wild, products, integers, library};
+  const TTest *const tests[] = {refused, forward, faults, poisoned, training, lazy, updates, wild, products, chunks, integers, library};
   Suite *suite = suite_create("runtime_cuda");
   TCase *alone = tcase_create("without a driver"), *rest = tcase_create("fake driver");
   tcase_set_timeout(alone, 0), tcase_set_timeout(rest, 0);
