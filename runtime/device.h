@@ -47,8 +47,8 @@ typedef struct moec_rt_device {
   moec_status *(*library)(struct moec_model *m, const moec_rt_call *call);
   moec_status *(*end)(struct moec_model *m, moec_schedule schedule);
   moec_status *(*wait)(struct moec_model *m); /* for everything that was started */
-  /* Weights made from a seed, NORMAL of base/fresh.h times |scale|, from place |start| of their sequence on and rounded to
-   * |stored|, f32, bf16 or f16. NULL: it makes none. */
+  /* Weights made from a seed, NORMAL of base/fresh.h times |scale|, from place |start| of their sequence on and rounded
+   * to |stored|, f32, bf16 or f16. NULL: it makes none. */
   moec_status *(*normal)(struct moec_model *m, void *y, moec_dtype type, moec_dtype stored, uint64_t start, float scale,
                          int64_t n);
   /* Moments, from 0, in the order of what is started; after a wait the nanoseconds from each of |n| to the next. */
