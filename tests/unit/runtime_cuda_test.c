@@ -457,7 +457,8 @@ static void teardown_fake(void) {
 
 int main(void) {
   if (!emulation_possible()) return puts("skipped: no C++ compiler"), 77;
-  const TTest *const tests[] = {refused, forward, faults, poisoned, training, lazy, updates, wild, products, chunks, integers, library};
+  const TTest *const tests[] = {refused, forward,  faults, poisoned, training, lazy,
+                                updates, wild, products, chunks, integers, library};
   Suite *suite = suite_create("runtime_cuda");
   TCase *alone = tcase_create("without a driver"), *rest = tcase_create("fake driver");
   tcase_set_timeout(alone, 0), tcase_set_timeout(rest, 0);
