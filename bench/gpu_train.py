@@ -9,7 +9,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 GIB = 2**30
 LAUNCHES = {False: 400, True: 550}  # of 4 layers, without and with recompute
-MEMORY = 0.6  # of torch's peak, 4 layers with recompute, the longest sequences
+MEMORY, LONGEST = 0.6, 4096  # of torch's peak, 4 layers with recompute, sequences of that length
 LIMIT = 300  # seconds a program may take
 
 
@@ -117,7 +117,8 @@ def main():
     for seq in seqs:
         for recompute in (False, True):
             bars.cell(seq, recompute)
-    bars.memory(max(seqs))
+    if LONGEST in seqs:
+        bars.memory(LONGEST)
     return 0 if bars.met else 1
 
 
