@@ -164,7 +164,26 @@ static void eval_outputs(cursor *c) {
   }
 }
 
-/* Goes through the pieces of loop |k| and of those inside it. */
+/* The iterations of loop |k|, or of each of its pieces where those are of one size, that of the first. */
+static moec_dim trips(moec_module *m, const moec_kaxis *x) {
+  for (uint32_t i = 0; i < x->n_cuts; i++) {
+    moec_dim end = i + 1 < x->n_cuts ? x->cuts[i + 1] : x->size;
+    if (!moec_dim_eq(moec_dim_sub(m, end, x->cuts[i]), x->cuts[0])) return x->size;
+  }
+  return x->n_cuts ? x->cuts[0] : x->size;
+}
+
+moec_kx moec_kloop_var(moec_kpool *p, const moec_kgroup *g, uint32_t k, moec_dim lo, moec_dim hi) {
+  uint32_t copy = 0; /* of whole ranges: the loops of this size outside; other pieces are not shared between loops */
+  moec_dim n = trips(p->m, &g->loops[k]);
+  bool whole = moec_dim_is(p->m, lo, 0) && moec_dim_eq(hi, n);
+  for (uint32_t i = 0; i < k; i++) copy += moec_dim_eq(trips(p->m, &g->loops[i]), n);
+  if (!whole) copy = MOEC_MAX_RANK + k;
+  return moec_kx_var(p, MOEC_KVAR_LOOP, lo, hi, copy);
+}
+
+/* Goes through the pieces of loop |k| and of those inside it. Pieces of one size are one loop, which handles an element
+ * of each: what they have in common, as the halves of a rotation have, is there once. */
 static void pieces(cursor *c, uint32_t k) {
   moec_kpool *p = c->ev->p;
   moec_kgroup *g = &c->s->groups[c->group];
@@ -173,29 +192,22 @@ static void pieces(cursor *c, uint32_t k) {
     return;
   }
   const moec_kaxis *x = &g->loops[k];
-  moec_dim mod = moec_dim_const(p->m, x->modulus), lo = moec_dim_const(p->m, 0);
+  moec_dim mod = moec_dim_const(p->m, x->modulus), zero = moec_dim_const(p->m, 0), lo = zero, n = trips(p->m, x);
+  bool alike = !moec_dim_eq(n, x->size);
   for (uint32_t i = 0; i <= x->n_cuts; i++) {
-    moec_dim hi = i < x->n_cuts ? x->cuts[i] : x->size;
-    moec_kx var =
-        moec_kloop_var(p, g, k, moec_dim_floordiv(p->m, lo, mod), moec_dim_floordiv(p->m, hi, mod));
+    moec_dim hi = i < x->n_cuts ? x->cuts[i] : x->size, first = alike ? lo : zero;
+    moec_kx var = alike ? moec_kloop_var(p, g, k, zero, n)
+                        : moec_kloop_var(p, g, k, moec_dim_floordiv(p->m, lo, mod), moec_dim_floordiv(p->m, hi, mod));
     c->vars[c->n_vars++] = moec_kx_get(p, var)->id;
     g->vars |= moec_kx_get(p, var)->vars;
     for (int64_t r = 0; r < x->modulus; r++) {
-      c->at[k] = moec_kx_add(p, moec_kx_scale(p, var, mod), moec_kx_i64(p, r));
+      moec_kx offset = moec_kx_add(p, moec_kx_size(p, first), moec_kx_i64(p, r));
+      c->at[k] = moec_kx_add(p, moec_kx_scale(p, var, mod), offset);
       pieces(c, k + 1);
     }
     c->n_vars--;
     lo = hi;
   }
-}
-
-moec_kx moec_kloop_var(moec_kpool *p, const moec_kgroup *g, uint32_t k, moec_dim lo, moec_dim hi) {
-  uint32_t copy =
-      0; /* of whole ranges: the loops of this size outside; pieces are not shared between loops */
-  bool whole = moec_dim_is(p->m, lo, 0) && moec_dim_eq(hi, g->loops[k].size);
-  for (uint32_t i = 0; i < k; i++) copy += moec_dim_eq(g->loops[i].size, g->loops[k].size);
-  if (!whole) copy = MOEC_MAX_RANK + k;
-  return moec_kx_var(p, MOEC_KVAR_LOOP, lo, hi, copy);
 }
 
 void moec_kspace_eval(moec_kspace *s, moec_keval *ev, moec_kloops *out) {

@@ -11,11 +11,12 @@ void rope(const moec_kernel_args *a, int64_t begin, int64_t end) {
     for (int64_t c1 = 0; c1 < 4; c1++) {
 #pragma omp simd
       for (int64_t c2 = 0; c2 < 8; c2++) {
-        b3[row * 64 + c1 * 16 + c2] = (b0[c1 * (16 * s1) + c2 + t0 * 16 + t1 * (64 * s1)] * b1[row * 8 + c2]) - (b0[c1 * (16 * s1) + c2 + t0 * 16 + t1 * (64 * s1) + 8] * b2[row * 8 + c2]);
-      }
-#pragma omp simd
-      for (int64_t c3 = 8; c3 < 16; c3++) {
-        b3[row * 64 + c1 * 16 + c3] = (b0[c1 * (16 * s1) + t0 * 16 + t1 * (64 * s1) + c3] * b1[row * 8 + c3 - 8]) + (b0[c1 * (16 * s1) + t0 * 16 + t1 * (64 * s1) + c3 - 8] * b2[row * 8 + c3 - 8]);
+        const float t2 = b0[c1 * (16 * s1) + c2 + t0 * 16 + t1 * (64 * s1)];
+        const float t3 = b1[row * 8 + c2];
+        const float t4 = b0[c1 * (16 * s1) + c2 + t0 * 16 + t1 * (64 * s1) + 8];
+        const float t5 = b2[row * 8 + c2];
+        b3[row * 64 + c1 * 16 + c2] = (t2 * t3) - (t4 * t5);
+        b3[row * 64 + c1 * 16 + c2 + 8] = (t4 * t3) + (t2 * t5);
       }
     }
   }
