@@ -142,7 +142,7 @@ static bool find_products(head *h) {
     *(dx ? &h->dx : &h->dw) = n;
     if (dw) h->swapped = (lhs.i == h->slope.i) != h->transposed;
   }
-  return true;
+  return n_uses ? true : no(h, "nothing reads the gradient of its logits");
 }
 
 /* ---- what else must hold -------------------------------------------------------------------- */
