@@ -4,7 +4,8 @@
  *   moec-compare grad GOLDEN OUT.safetensors
  *   moec-compare bf16 GOLDEN OUT.safetensors TORCH.txt
  *                                             of a bf16 model with golden's routes: logits and gradients in relative L2,
- *                                             also against 1.3 times what torch's bf16 is off by
+ *                                             at most 1.3 times as far off as torch's bf16, and where that is nearer
+ *                                             than 1.5e-2 and 4e-2, not further than these
  * One line of results; exit status 1 where a difference is above ten times the tolerance of the CPU tests, or above those
  * of bf16, 2 for other errors. */
 #include <math.h>
@@ -181,26 +182,43 @@ static size_t count_gradients(const moec_safetensors *golden) {
   return n;
 }
 
-static moec_status *gradient_error(const moec_safetensors *golden, const moec_st_entry *got, double *out) {
+/* What an element of golden's gradients is on average. */
+static double average(const moec_safetensors *golden) {
+  double sum = 0, n = 0;
+  for (size_t i = 0; i < moec_safetensors_count(golden); i++) {
+    const moec_st_entry *e = moec_safetensors_at(golden, i);
+    if (strncmp(e->name, "grad.", 5)) continue;
+    sum += pow(norm(&e->tensor), 2), n += (double)moec_tensor_numel(&e->tensor);
+  }
+  return sqrt(sum / n);
+}
+
+/* Relative to golden's, or absolute where that is about zero. A handful of numbers, a router's bias say, are sums over all
+ * tokens that cancel: what they are off by counts against what so many elements are on average, if that is more. */
+static moec_status *gradient_error(const moec_safetensors *golden, const moec_st_entry *got, double each, double *out) {
+  enum { HANDFUL = 16 };
   const moec_tensor *want;
   double l2;
   MOEC_TRY(gradient_of(golden, got->name, &want));
-  if (moec_tensor_numel(want) != moec_tensor_numel(&got->tensor)) return wrong("%s: another size", got->name);
+  int64_t n = moec_tensor_numel(want);
+  if (n != moec_tensor_numel(&got->tensor)) return wrong("%s: another size", got->name);
   (void)differ(&got->tensor, want, &l2);
-  *out = norm(want) < 1e-7 ? l2 : l2 / norm(want); /* absolute where golden is about zero */
+  double size = norm(want);
+  if (n <= HANDFUL) size = fmax(size, sqrt((double)n) * each);
+  *out = size < 1e-7 ? l2 : l2 / size;
   return NULL;
 }
 
 /* errors[i]: of the i-th gradient of |got|, how many there are, and the name of the worst. */
 static moec_status *collect_errors(const moec_safetensors *golden, const moec_safetensors *got, double *errors,
                                    size_t *out_n, const char **out_worst) {
-  double worst = 0;
+  double worst = 0, each = average(golden);
   *out_n = 0, *out_worst = "none";
   for (size_t i = 0; i < moec_safetensors_count(got); i++) {
     const moec_st_entry *e = moec_safetensors_at(got, i);
     double error = NAN;
     if (strncmp(e->name, "grad.", 5)) continue;
-    MOEC_TRY(gradient_error(golden, e, &error));
+    MOEC_TRY(gradient_error(golden, e, each, &error));
     errors[(*out_n)++] = error;
     if (error <= worst || isnan(worst)) continue;
     worst = error;
@@ -240,7 +258,7 @@ static moec_status *compare_grad(const limits *l, const moec_safetensors *golden
   return compare_routes(l, golden, got, bad);
 }
 
-/* The limits of bf16, lowered to 1.3 times what torch's is off by. */
+/* The limits of bf16, lowered to 1.3 times what torch's is off by; or that where torch is further off than they are. */
 static moec_status *read_limits(const char *path, limits *out) {
   const struct {
     const char *name;
@@ -253,7 +271,7 @@ static moec_status *read_limits(const char *path, limits *out) {
   *out = bf16;
   if (!f) return wrong("%s: cannot be read", path);
   while (n < 3 && fscanf(f, "%31s %lf", name, &value) == 2 && !strcmp(name, rows[n].name)) {
-    *rows[n].to = fmin(*rows[n].to, 1.3 * value);
+    *rows[n].to = value <= *rows[n].to ? fmin(*rows[n].to, 1.3 * value) : 1.3 * value;
     n++;
   }
   fclose(f);
