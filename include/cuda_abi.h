@@ -90,8 +90,8 @@
  *                                            sums[ceil(n / 16384)]: of the squares of so many elements each.
  *                                            work: 16384 per block
  *   moec_clip(const double *sums, int64_t n, double max_norm, moec_cuda_scale *s)
- *                                            one block: s->norm = the root of all sums, times |scale|; the scale becomes
- *                                            what makes the norm at most max_norm; where it is not finite, NaN
+ *                                            one block: s->norm = the root of all sums times |scale|; the scale
+ *                                            becomes what makes the norm at most max_norm; where it is not finite, NaN
  *   moec_adamw(float *w, float *first, float *second, const void *g, int32_t g_dtype, void *copy, int32_t copy_dtype,
  *              int64_t n, const moec_cuda_update *u, const moec_cuda_scale *s)
  *   moec_sgd(float *w, float *first, const void *g, int32_t g_dtype, void *copy, int32_t copy_dtype, int64_t n,

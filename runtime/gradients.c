@@ -30,7 +30,7 @@ static moec_cuda_scale *scale_at(const moec_rt_train *t) { return (void *)t->sca
 
 const moec_cuda_scale *moec_rt_scale(const moec_model *m) { return m->train.scaled ? scale_at(&m->train) : NULL; }
 
-/* Makes gradients what they are stored as, in f32. Those of a program stay where they are if |in_place| and they can. */
+/* Makes gradients what they are stored as, in f32. A program's stay where they are if |in_place| and they can. */
 static moec_status *settle(moec_model *m, bool in_place) {
   moec_rt_train *t = &m->train;
   for (uint32_t k = 0; k < t->n; k++) {

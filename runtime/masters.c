@@ -1,5 +1,5 @@
-/* Memory that an optimizer may write to, on the device. Until the first update parameters lie where they were loaded, in
- * mapped files for the most part where that is the host; then every one that is trained gets an f32 master. */
+/* Memory that an optimizer may write to, on the device. Until the first update parameters lie where they were loaded,
+ * in mapped files for the most part where that is the host; then every one that is trained gets an f32 master. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,8 +109,8 @@ moec_status *moec_rt_masters_make(moec_model *m) {
   return NULL;
 }
 
-/* Steps of |schedule| that depend on what was updated, again. Nothing waits for them: their indices are constants, which
- * loading has checked. */
+/* Steps of |schedule| that depend on what was updated, again. Nothing waits for them: their indices are constants,
+ * which loading has checked. */
 static moec_status *run_derived(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
   const moec_rt_plan *p = &m->plan;
   uint32_t i = p->schedule_begin[schedule], end = p->schedule_begin[schedule + 1];

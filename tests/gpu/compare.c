@@ -3,11 +3,11 @@
  *   moec-compare forward GOLDEN OUT.npy ROUTES.safetensors
  *   moec-compare grad GOLDEN OUT.safetensors
  *   moec-compare bf16 GOLDEN OUT.safetensors TORCH.txt
- *                                             of a bf16 model with golden's routes: logits and gradients in relative L2,
+ *                                             of a bf16 model with golden's routes: logits and gradients, relative L2,
  *                                             at most 1.3 times as far off as torch's bf16, and where that is nearer
  *                                             than 1.5e-2 and 4e-2, not further than these
- * One line of results; exit status 1 where a difference is above ten times the tolerance of the CPU tests, or above those
- * of bf16, 2 for other errors. */
+ * One line of results; exit status 1 where a difference is above ten times the tolerance of the CPU tests, or above
+ * those of bf16, 2 for other errors. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,9 +193,10 @@ static double average(const moec_safetensors *golden) {
   return sqrt(sum / n);
 }
 
-/* Relative to golden's, or absolute where that is about zero. A handful of numbers, a router's bias say, are sums over all
- * tokens that cancel: what they are off by counts against what so many elements are on average, if that is more. */
-static moec_status *gradient_error(const moec_safetensors *golden, const moec_st_entry *got, double each, double *out) {
+/* Relative to golden's, or absolute where that is about zero. A handful of numbers, a router's bias say, are sums over
+ * all tokens that cancel: what they are off by counts against what so many elements are on average, if that is more. */
+static moec_status *gradient_error(const moec_safetensors *golden, const moec_st_entry *got, double each,
+                                   double *out) {
   enum { HANDFUL = 16 };
   const moec_tensor *want;
   double l2;

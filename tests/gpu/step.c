@@ -2,7 +2,8 @@
  *   moec-step f32|bf16 EXE WEIGHTS_DIR GOLDEN TEMP_DIR
  * A batch twice, added up and halved, has the gradients of one (to the last bit in f32; attention of cuDNN does not
  * repeat its own); then one step of AdamW: what changed against torch's, f32 within ten times the tolerance of the CPU
- * tests, and the loss after it. One line of results; exit status 1 where something is off by more, 2 for other errors. */
+ * tests, and the loss after it. One line of results; exit status 1 where something is off by more, 2 for other
+ * errors. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

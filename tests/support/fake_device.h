@@ -1,6 +1,6 @@
-/* A CUDA device for models of tests/unit/plan_builder.h, on machines without a GPU: the driver of fake_cuda.h. Kernels of
- * a plan are the C functions that the CPU runs, so results must be those of the CPU; those of training are the emitted
- * ones, run by fibers. */
+/* A CUDA device for models of tests/unit/plan_builder.h, on machines without a GPU: the driver of fake_cuda.h. Kernels
+ * of a plan are the C functions that the CPU runs, so results must be those of the CPU; those of training are the
+ * emitted ones, run by fibers. */
 #ifndef MOEC_TESTS_FAKE_DEVICE_H
 #define MOEC_TESTS_FAKE_DEVICE_H
 
@@ -39,8 +39,8 @@ FAKE_KERNEL(add, (void *, int32_t, void *, int32_t, void *, int64_t), P(0), I(1)
 FAKE_KERNEL(cast, (void *, int32_t, void *, int32_t, int64_t), P(0), I(1), P(2), I(3), N(4))
 FAKE_KERNEL(square_sum, (void *, int32_t, int64_t, void *), P(0), I(1), N(2), P(3))
 FAKE_KERNEL(clip, (void *, int64_t, double, void *), P(0), N(1), D(2), P(3))
-FAKE_KERNEL(adamw, (void *, void *, void *, void *, int32_t, void *, int32_t, int64_t, void *, void *), P(0), P(1), P(2),
-            P(3), I(4), P(5), I(6), N(7), P(8), P(9))
+FAKE_KERNEL(adamw, (void *, void *, void *, void *, int32_t, void *, int32_t, int64_t, void *, void *), P(0), P(1),
+            P(2), P(3), I(4), P(5), I(6), N(7), P(8), P(9))
 FAKE_KERNEL(sgd, (void *, void *, void *, int32_t, void *, int32_t, int64_t, void *, void *), P(0), P(1), P(2), I(3),
             P(4), I(5), N(6), P(7), P(8))
 #undef P

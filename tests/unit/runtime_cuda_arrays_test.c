@@ -47,7 +47,8 @@ START_TEST(sums) {
     fill(&from, types[how / 4 % TYPES], how, false);
     for (int k = 0; k < 2; k++) {
       fill(&to[k], MOEC_F32, 1, false);
-      UNIT_OK(ops(k)->add(models[k], (float *)(void *)to[k].data, how & 1, from.type, from.data, how & 2 ? &scale : NULL, n));
+      float *data = (float *)(void *)to[k].data;
+      UNIT_OK(ops(k)->add(models[k], data, how & 1, from.type, from.data, how & 2 ? &scale : NULL, n));
     }
     same(&to[0], &to[1]);
   }

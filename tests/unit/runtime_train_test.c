@@ -260,7 +260,10 @@ static uint8_t *narrow_plan(moec_dtype type, moec_dtype storage, double value, d
   uint64_t stored[4] = {0}, gradients[4] = {0};
   const moec_tensor t = {.dtype = type, .rank = 1, .dims = {4}}, one = {.dtype = MOEC_F32};
   size_t bytes = 4 * moec_dtype_get(storage)->bytes, narrow = 4 * moec_dtype_get(type)->bytes;
-  for (size_t i = 0; i < 4; i++) moec_store_f64(storage, stored, i, value), moec_store_f64(type, gradients, i, gradient);
+  for (size_t i = 0; i < 4; i++) {
+    moec_store_f64(storage, stored, i, value);
+    moec_store_f64(type, gradients, i, gradient);
+  }
   moec_plan_piece piece = {.file = MOEC_NONE, .dtype = storage, .rank = 1, .shape = {4}};
   piece.offset = pb_data(b, stored, bytes);
   PB_ADD(b, pieces, piece);
