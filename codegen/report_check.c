@@ -90,7 +90,8 @@ static const field params_fields[] = {{"count", IS_INT, 0}, {"elements", IS_INT,
     {"active", IS_INT, 0},
     {"dense", IS_OBJECT, sum_fields}, {"expert", IS_OBJECT, sum_fields}, {"unused", IS_OBJECT, sum_fields},
     {"list", IS_LIST, param_fields}, END};
-static const field loss_fields[] = {{"name", IS_TEXT, 0}, {"aux", IS_REAL, 0}, {"z", IS_REAL, 0}, END};
+static const field loss_fields[] = {{"name", IS_TEXT, 0}, {"aux", IS_REAL, 0}, {"z", IS_REAL, 0},
+    {"chunk", IS_TEXT, 0}, END};
 static const field trained_fields[] = {{"trainable", IS_INT, 0}, {"frozen", IS_INT, 0}, {"elements", IS_INT, 0},
     {"without_gradient", IS_TEXTS, 0}, {"gradient_bytes", IS_INT, 0}, {"adamw_bytes", IS_INT, 0}, END};
 static const field saved_fields[] = {{"from", IS_TEXT, 0}, {"type", IS_TEXT, 0}, {"bytes", IS_SIZE, 0}, END};

@@ -16,6 +16,13 @@ static void draw_loss(const json_t *t, moec_buf *b) {
     if (x != 0) moec_buf_printf(b, ", and %g times %s", x, parts[i].text);
   }
   moec_report_end_line(b);
+  const char *chunk = moec_report_text(loss, "chunk");
+  if (!*chunk) return;
+  moec_report_label(b, "");
+  moec_buf_puts(b, "logits of ");
+  moec_report_clean(b, chunk, 60);
+  moec_buf_puts(b, " tokens are in memory at a time");
+  moec_report_end_line(b);
 }
 
 static void draw_parameters(const json_t *t, moec_buf *b) {

@@ -211,11 +211,24 @@ static json_t *functions_json(builder *b, const json_t *functions) {
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
-static json_t *loss_json(const moec_report_training *in) {
+/* Tokens whose logits are in memory at a time; "": all of them, or there are none. */
+static json_t *loss_chunk(const builder *b) {
+  moec_buf text = {0};
+  for (uint32_t n = 1; n < b->train->n_nodes; n++)
+    if (b->train->nodes[n].op == MOEC_OP_LINEAR_CROSS_ENTROPY)
+      moec_dim_print(&text, b->r.m, MOEC_ATTRS(b->train, ((moec_node){n}), LINEAR_CROSS_ENTROPY)->chunk);
+  json_t *o = moec_report_str(moec_buf_str(&text));
+  moec_buf_fini(&text);
+  return o;
+}
+
+static json_t *loss_json(const builder *b) {
+  const moec_report_training *in = b->r.in->training;
   json_t *o = moec_report_object();
   moec_report_set(o, "name", moec_report_str(in->loss));
   moec_report_set(o, "aux", json_real(in->aux_loss));
   moec_report_set(o, "z", json_real(in->z_loss));
+  moec_report_set(o, "chunk", loss_chunk(b));
   return o;
 }
 
@@ -223,7 +236,7 @@ static void build(builder *b, json_t *out) {
   const moec_report_training *in = b->r.in->training;
   json_t *o = moec_report_object();
   int64_t peak = -1;
-  moec_report_set(o, "loss", loss_json(in));
+  moec_report_set(o, "loss", loss_json(b));
   moec_report_set(o, "recompute", moec_report_str(in->recompute));
   moec_report_set(o, "skip_combine", moec_report_str(in->skip_combine));
   moec_report_set(o, "parameters", parameters_json(b));

@@ -2,10 +2,10 @@
 const known = v => v < 0 ? null : v;
 function trainedFacts(t) {
   const p = t.parameters, extra = [[t.loss.aux, 'load balancing'], [t.loss.z, 'z-loss']].filter(x => x[0] !== 0);
-  const lost = p.without_gradient.length;
+  const lost = p.without_gradient.length, part = t.loss.chunk && `; logits of ${t.loss.chunk} tokens at a time`;
   return h(
       'div.facts', {},
-      fact(t.loss.name, 'loss', extra.map(([c, name]) => `, and ${c} times the ${name}${name === 'z-loss' ? '' : ' loss'}`)),
+      fact(t.loss.name, 'loss', extra.map(([c, name]) => `, and ${c} times the ${name}${name === 'z-loss' ? '' : ' loss'}`), part),
       fact(human(p.elements), `trained in ${many(p.trainable, 'tensor')}` + (p.frozen ? `, ${p.frozen} frozen` : '')),
       fact(bytes(p.gradient_bytes), 'of gradients'), fact(bytes(p.adamw_bytes), 'of moments with AdamW'),
       lost > 0 && fact(many(lost, 'tensor'), 'without a gradient path: ' + p.without_gradient.slice(0, 3).join(', ') +

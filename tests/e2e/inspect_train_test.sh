@@ -28,6 +28,10 @@ fact() { sed -n "s/^$1 *\([0-9]*\).*/\1/p" "$2"; }
 "$MOEC" inspect "$dir/model.onnx" --format json -o "$dir/forward.json"
 if grep -q '"training"' "$dir/forward.json"; then fail "training in a report of forward"; fi
 
+"$MOEC" inspect "$dir/model.onnx" --train >"$dir/text"
+grep -qE '^ +logits of min\(batch\*seq, [0-9]+\) tokens are in memory at a time$' "$dir/text" ||
+  fail "inspect does not say how many logits the loss keeps"
+
 for mode in none block; do
   for combine in fused_weighted_sum legacy_bmm; do
     if [ $mode-$combine = none-legacy_bmm ]; then continue; fi
