@@ -29,7 +29,8 @@ def compile_text(text, architecture="sm_90a"):
 
 
 class Kernels:
-    """Functions of a cubin. Arguments: tensors (their address), None (0), integers (64 bits), ctypes values."""
+    """Functions of a cubin. Arguments: tensors (their address), None (0), integers (64 bits), ctypes values.
+    |shared|: bytes of dynamic shared memory."""
 
     def __init__(self, cubin):
         torch.cuda.init()
@@ -37,14 +38,16 @@ class Kernels:
         self.driver, self.module, self.functions = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), {}
         check(self.driver.cuModuleLoadData(ctypes.byref(self.module), cubin), "cuModuleLoadData")
 
-    def function(self, name):
+    def function(self, name, shared=0):
         if name not in self.functions:
             f = ctypes.c_void_p()
             check(self.driver.cuModuleGetFunction(ctypes.byref(f), self.module, name.encode()), name)
+            if shared:
+                check(self.driver.cuFuncSetAttribute(f, 8, shared), name)
             self.functions[name] = f
         return self.functions[name]
 
-    def launch(self, name, blocks, threads, *arguments):
+    def launch(self, name, blocks, threads, *arguments, shared=0):
         values = []
         for a in arguments:
             if a is None or isinstance(a, torch.Tensor):
@@ -52,8 +55,8 @@ class Kernels:
             values.append(ctypes.c_int64(a) if isinstance(a, int) else a)
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(v) for v in values])
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        f = self.function(name)
-        check(self.driver.cuLaunchKernel(f, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, None), name)
+        f = self.function(name, shared)
+        check(self.driver.cuLaunchKernel(f, blocks, 1, 1, threads, 1, 1, shared, stream, pointers, None), name)
 
 
 def milliseconds(run, rounds=30, warmup=5):

@@ -142,7 +142,7 @@ static moec_status *write_file(const moec_codegen_options *o, const artifact *x,
 /* The source as machine code; |options|, the text kept for `info`, gets how. */
 static moec_status *compile(const moec_codegen_options *o, const moec_plan_tables *t, moec_buf *source,
                             moec_buf *kernels, moec_buf *options) {
-  if (o->cuda) moec_emit_cuda_library(source, t);
+  if (o->cuda) moec_emit_cuda_library(source, t), moec_emit_cuda_grouped(source, t);
   if (o->dump_dir) {
     const char *dump = moec_arena_printf(t->arena, "%s/kernels.%s", o->dump_dir, o->cuda ? "cu" : "c");
     MOEC_TRY(moec_write_file(dump, moec_buf_str(source), source->size, 0644));

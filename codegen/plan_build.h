@@ -39,6 +39,8 @@ bool moec_plan_only_weighted(const moec_graph *g, moec_node n);
 
 /* codegen/emit_cuda_library.c: the library kernels for the steps of |t|, behind the prelude. */
 void moec_emit_cuda_library(moec_buf *b, const moec_plan_tables *t);
+/* codegen/emit_cuda_grouped.c: behind those, products of experts on matrix units, where |t| has some in bf16. */
+void moec_emit_cuda_grouped(moec_buf *b, const moec_plan_tables *t);
 
 /* codegen/plan_peak.c: what one run of a program costs at the sizes |symbols|; -1: not known there, or too large. */
 typedef struct moec_plan_cost {

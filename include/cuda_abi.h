@@ -77,6 +77,20 @@
  *   moec_group_sum_T(const T *x, const int32_t *offsets, void *y, int32_t y_dtype, int64_t n, int64_t experts,
  *                    int64_t m)
  *                                            work: experts * ceil(m / PART), 1 per block
+ *
+ * grouped_wgmma.cu, where products of experts are in bf16: MOEC_CUDA_WGMMA_KERNELS. The same results as grouped.cu's,
+ *            bf16 or f32, for k and m that are multiples of 8, at most MOEC_CUDA_WGMMA_EXPERTS experts and 2^30 of
+ *            anything else. Blocks of MOEC_CUDA_WGMMA_THREADS threads and MOEC_CUDA_WGMMA_SHARED bytes of dynamic
+ *            shared memory, as many as there are multiprocessors. Tensor maps of bf16, 128 bytes swizzled: operands as
+ *            stacks of matrices in boxes of 64 x 64, rows in a stack of one; y in boxes of 16 rows by 64, or any map
+ *            where it is f32.
+ *   moec_wgmma_dot_t, moec_wgmma_dot(moec_cuda_tensor_map rows, moec_cuda_tensor_map w, moec_cuda_tensor_map y_map,
+ *            const int32_t *offsets, const void *bias, int32_t bias_dtype, void *y, int32_t y_dtype, int64_t experts,
+ *            int64_t k, int64_t m, int32_t *turn)
+ *                                            _t: transposed. turn: two zeros, which the next kernel finds again
+ *   moec_wgmma_outer(moec_cuda_tensor_map dy, moec_cuda_tensor_map x, moec_cuda_tensor_map y_map,
+ *            const int32_t *offsets, void *y, int32_t y_dtype, int64_t experts, int64_t m, int64_t k,
+ *            int32_t *turn)
  * loss.cu    T: f32, f16, bf16
  *   moec_loss_T(T *logits, const int64_t *labels, const float *scale, float *nll, int64_t rows, int64_t v, int64_t lead,
  *               int64_t ignore, int32_t *fault)
@@ -132,6 +146,18 @@ typedef struct moec_cuda_update {
   float root;         /* AdamW: 1 / sqrt(the second bias correction) */
   float momentum;     /* SGD; 0 in the first step, which has no moment yet */
 } moec_cuda_update;
+
+/* CUtensorMap. */
+typedef struct moec_cuda_tensor_map {
+  _Alignas(64) uint64_t words[16];
+} moec_cuda_tensor_map;
+
+/* KERNEL(name) */
+#define MOEC_CUDA_WGMMA_KERNELS(KERNEL) \
+  KERNEL(wgmma_dot_t)                   \
+  KERNEL(wgmma_dot)                     \
+  KERNEL(wgmma_outer)
+enum { MOEC_CUDA_WGMMA_EXPERTS = 512, MOEC_CUDA_WGMMA_THREADS = 384, MOEC_CUDA_WGMMA_SHARED = 231680 };
 
 /* KERNEL(unit, name, T, threads); T: the name ends with the dtype */
 #define MOEC_CUDA_KERNELS(KERNEL)              \

@@ -64,6 +64,7 @@ static moec_status *open_cuda(moec_model *m) {
   MOEC_TRY(load_module(m));
   MOEC_TRY(moec_rt_cuda_find_kernels(m));
   MOEC_TRY(moec_rt_cuda_tables_make(m));
+  MOEC_TRY(moec_rt_cuda_grouped_open(m));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, c->marks, m->plan.n_steps + 1u, "device"));
   MOEC_TRY(moec_rt_cuda_attention_open(m));
   return moec_rt_cuda_blas_open(m);
@@ -78,6 +79,7 @@ static void close_cuda(moec_model *m) {
   moec_rt_cuda_attention_close(m);
   moec_rt_device_release(m, &c->workspace);
   moec_rt_device_release(m, &c->device_faults);
+  moec_rt_device_release(m, &c->turn);
   for (int s = 0; s < MOEC_SCHEDULE_COUNT; s++) {
     moec_rt_device_release(m, &c->tables[s].on_device);
     moec_rt_free(&m->memory, c->tables[s].words);

@@ -12,6 +12,9 @@
 #define MOEC_RT_CUDA_ONE(unit, name, typed, threads) +1
 enum { MOEC_RT_CUDA_KERNELS = 0 MOEC_CUDA_KERNELS(MOEC_RT_CUDA_ONE) };
 #undef MOEC_RT_CUDA_ONE
+#define MOEC_RT_CUDA_ONE(name) +1
+enum { MOEC_RT_CUDA_WGMMA = 0 MOEC_CUDA_WGMMA_KERNELS(MOEC_RT_CUDA_ONE) };
+#undef MOEC_RT_CUDA_ONE
 
 /* What the kernels of a schedule read to find their operands: symbol values, then addresses, a step's one behind the
  * other. */
@@ -36,6 +39,8 @@ typedef struct moec_rt_cuda {
   int64_t multiprocessors, threads; /* threads of a multiprocessor */
   moec_cu_function *kernels;        /* by kernel of the plan */
   moec_cu_function (*library)[MOEC_DTYPE_COUNT]; /* found when first used; type NONE: those without one */
+  moec_cu_function wgmma[MOEC_RT_CUDA_WGMMA]; /* found when first used */
+  moec_rt_arena turn;                         /* theirs: two zeros */
   moec_rt_cuda_table tables[MOEC_SCHEDULE_COUNT];
   uint64_t *first;  /* by step: its first address in its schedule's table */
   int32_t *faults;  /* by step */
@@ -88,6 +93,11 @@ moec_status *moec_rt_cuda_marked(moec_model *m, uint32_t n, uint64_t *ns) MOEC_M
 moec_status *moec_rt_cuda_count_begin(moec_model *m) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_count_end(moec_model *m, moec_rt_launches *out) MOEC_MUST_USE;
 void moec_rt_cuda_marks_fini(moec_model *m);
+
+/* ---- cuda_grouped.c ---- */
+moec_status *moec_rt_cuda_grouped_open(moec_model *m) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_grouped_dot(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
+moec_status *moec_rt_cuda_grouped_outer(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
 
 /* ---- cuda_gemm.c ---- */
 moec_status *moec_rt_cuda_blas_open(moec_model *m) MOEC_MUST_USE;

@@ -62,6 +62,9 @@ enum { /* CUdevice_attribute, CUfunction_attribute, CUresult, CUstream_flags, CU
   FUNCTION(graph_nodes, "cuGraphGetNodes", (moec_cu_graph graph, moec_cu_node *out, size_t *n))                   \
   FUNCTION(graph_node_type, "cuGraphNodeGetType", (moec_cu_node node, int *out))                                  \
   FUNCTION(graph_destroy, "cuGraphDestroy", (moec_cu_graph graph))                                                \
+  FUNCTION(tensor_map, "cuTensorMapEncodeTiled",                                                                  \
+           (void *out, int type, uint32_t rank, void *at, const uint64_t *dims, const uint64_t *strides,          \
+            const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int fill))    \
   FUNCTION(module_load, "cuModuleLoadData", (moec_cu_module *out, const void *image))                             \
   FUNCTION(module_unload, "cuModuleUnload", (moec_cu_module module))                                              \
   FUNCTION(module_function, "cuModuleGetFunction",                                                                \

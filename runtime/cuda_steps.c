@@ -205,29 +205,6 @@ static moec_status *run_combine(moec_model *m, const moec_rt_call *c) {
   return moec_rt_cuda_launch(m, "combine", rows.dtype, tokens * parts_of(&rows, width), 8, parameters);
 }
 
-enum { TILE = 64 };
-
-static moec_status *run_grouped_dot(moec_model *m, const moec_rt_call *c) {
-  moec_tensor rows = *moec_rt_in(c, 0), w = *moec_rt_in(c, 1), offsets = *moec_rt_in(c, 2), y = *moec_rt_out(c, 0);
-  const moec_tensor *b = moec_rt_in(c, 3);
-  void *bias = data_of(b);
-  int32_t bias_dtype = dtype_of(b), y_dtype = dtype_of(&y), transposed = (int32_t)c->ints[0];
-  int64_t n = rows.dims[0], experts = w.dims[0], k = w.dims[transposed ? 2 : 1], width = w.dims[transposed ? 1 : 2];
-  void *parameters[] = {&rows.data, &w.data,  &offsets.data, &bias, &bias_dtype, &y.data, &y_dtype,
-                        &n,         &experts, &k,            &width, &transposed};
-  int64_t work = n ? (ceil_div(n, TILE) + experts) * ceil_div(width, TILE) : 0;
-  return moec_rt_cuda_launch(m, "grouped_dot", rows.dtype, work, 1, parameters);
-}
-
-static moec_status *run_grouped_outer(moec_model *m, const moec_rt_call *c) {
-  moec_tensor dy = *moec_rt_in(c, 0), x = *moec_rt_in(c, 1), offsets = *moec_rt_in(c, 2), y = *moec_rt_out(c, 0);
-  int32_t y_dtype = dtype_of(&y);
-  int64_t n = x.dims[0], experts = offsets.dims[0] - 1, rows = dy.dims[1], columns = x.dims[1];
-  void *parameters[] = {&dy.data, &x.data, &offsets.data, &y.data, &y_dtype, &n, &experts, &rows, &columns};
-  return moec_rt_cuda_launch(m, "grouped_outer", x.dtype, experts * ceil_div(rows, TILE) * ceil_div(columns, TILE), 1,
-                             parameters);
-}
-
 static moec_status *run_group_sum(moec_model *m, const moec_rt_call *c) {
   moec_tensor x = *moec_rt_in(c, 0), offsets = *moec_rt_in(c, 1), y = *moec_rt_out(c, 0);
   int32_t y_dtype = dtype_of(&y);
@@ -250,10 +227,10 @@ static moec_status *(*const steps[MOEC_STEP_COUNT])(moec_model *, const moec_rt_
     [MOEC_STEP_MOE_SELECT] = run_select,
     [MOEC_STEP_MOE_PLAN] = run_plan,
     [MOEC_STEP_MOE_DISPATCH] = run_dispatch,
-    [MOEC_STEP_MOE_GROUPED_DOT] = run_grouped_dot,
+    [MOEC_STEP_MOE_GROUPED_DOT] = moec_rt_cuda_grouped_dot,
     [MOEC_STEP_MOE_WEIGHT] = run_weight,
     [MOEC_STEP_MOE_COMBINE] = run_combine,
-    [MOEC_STEP_MOE_GROUPED_OUTER] = run_grouped_outer,
+    [MOEC_STEP_MOE_GROUPED_OUTER] = moec_rt_cuda_grouped_outer,
     [MOEC_STEP_MOE_GROUP_SUM] = run_group_sum,
     [MOEC_STEP_LINEAR_CROSS_ENTROPY] = moec_rt_cuda_loss,
 };

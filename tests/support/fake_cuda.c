@@ -33,6 +33,9 @@ int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, 
 int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, void *s);
 int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes, void *s);
 int cuMemsetD8Async(unsigned long long to, unsigned char byte, size_t bytes, void *s);
+int cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *at, const uint64_t *dims, const uint64_t *strides,
+                           const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion,
+                           int fill);
 int cuModuleLoadData(void **out, const void *image);
 int cuModuleUnload(void *m);
 int cuModuleGetFunction(void **out, void *m, const char *name);
@@ -103,6 +106,21 @@ int cuMemsetD8Async(unsigned long long to, unsigned char byte, size_t bytes, voi
   if (fake.recording) return fake.graph[2]++, OK;
   memset((void *)(uintptr_t)to, byte, bytes);
   return fake.fills++, current == &context && s == &stream ? OK : INVALID_CONTEXT;
+}
+
+/* What the real one asks for, of maps of bf16 with rows of 128 bytes. */
+int cuTensorMapEncodeTiled(void *out, int type, uint32_t rank, void *at, const uint64_t *dims, const uint64_t *strides,
+                           const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion,
+                           int fill) {
+  enum { BF16 = 9, SWIZZLE_128 = 3 };
+  if ((uintptr_t)out % 64 || (uintptr_t)at % 16 || type != BF16 || rank < 2 || rank > 5) return INVALID_VALUE;
+  if (interleave || swizzle != SWIZZLE_128 || box[0] != 64 || promotion < 0 || promotion > 3 || fill)
+    return INVALID_VALUE;
+  for (uint32_t i = 0; i < rank; i++)
+    if (!dims[i] || dims[i] > 1ull << 32 || !box[i] || box[i] > 256 || steps[i] != 1) return INVALID_VALUE;
+  for (uint32_t i = 0; i + 1 < rank; i++)
+    if (strides[i] % 16 || strides[i] >= 1ull << 40) return INVALID_VALUE;
+  return memset(out, 0, 128), fake.maps++, OK;
 }
 
 int cuModuleLoadData(void **out, const void *image) { return *out = &module, fake.live++, image ? OK : INVALID_VALUE; }

@@ -1,5 +1,6 @@
 /* The CUDA device of the runtime on the driver of tests/support/fake_cuda.h: what it launches, copies, allocates and
  * waits for. Kernels are the C functions that the CPU runs, so results must be those of the CPU. */
+#include "include/cuda_abi.h"
 #include "tests/support/fake_device.h"
 #include "tests/unit/train_sample.h"
 
@@ -444,6 +445,50 @@ START_TEST(library) {
 }
 END_TEST
 
+static moec_tensor zeros(moec_dtype t, uint32_t rank, const int64_t *dims) {
+  moec_tensor x;
+  UNIT_OK(moec_tensor_init(&x, t, rank, dims));
+  memset(x.data, 0, moec_tensor_bytes(&x));
+  return x;
+}
+
+/* What product of 2 experts with n rows is launched, and for how many operands TMA gets a description. */
+static void check_experts(bool outer, bool transposed, moec_dtype t, int64_t n, int64_t k, int64_t m, const char *want,
+                          uint64_t maps) {
+  const int64_t left[] = {n, outer ? m : k}, right[] = {n, k}, w[] = {2, transposed ? m : k, transposed ? k : m};
+  const int64_t three[] = {3}, sums[] = {2, m, k}, y[] = {n, m};
+  moec_tensor a = zeros(t, 2, left), b = outer ? zeros(t, 2, right) : zeros(t, 3, w), o = zeros(MOEC_I32, 1, three);
+  one_step s = {.op = outer ? MOEC_STEP_MOE_GROUPED_OUTER : MOEC_STEP_MOE_GROUPED_DOT, .n_in = 3, .n_out = 1,
+                .n_ints = outer ? 0 : 1, .in = {&a, &b, &o}, .ints = {transposed}};
+  s.out[0] = outer ? step_tensor(t, 3, sums) : step_tensor(t, 2, y);
+  size_t size;
+  moec_model *model;
+  fake_begin(NULL);
+  uint8_t *file = step_file_for(&s, "cuda:sm_90a", &size);
+  UNIT_OK(moec_open_memory(file, size, NULL, &model));
+  UNIT_OK(step_forward(&s, model));
+  ck_assert_uint_eq(fake->n_launches, 1);
+  ck_assert_str_eq(fake->launches[0].name, want);
+  ck_assert_uint_eq(fake->maps, maps);
+  if (maps) UNIT_TRUE(fake->launches[0].blocks == 4 && fake->launches[0].shared == MOEC_CUDA_WGMMA_SHARED);
+  moec_close(model);
+  free(file);
+  step_fini(&s);
+  moec_tensor_fini(&a), moec_tensor_fini(&b), moec_tensor_fini(&o);
+}
+
+/* On matrix units where TMA can read the operands. */
+START_TEST(experts) {
+  check_experts(false, true, MOEC_BF16, 9, 16, 24, "moec_wgmma_dot_t", 3);
+  check_experts(false, false, MOEC_BF16, 9, 16, 24, "moec_wgmma_dot", 3);
+  check_experts(true, false, MOEC_BF16, 9, 16, 24, "moec_wgmma_outer", 3);
+  check_experts(false, true, MOEC_BF16, 9, 12, 24, "moec_grouped_dot_bf16", 0);
+  check_experts(true, false, MOEC_BF16, 9, 16, 20, "moec_grouped_outer_bf16", 0);
+  check_experts(true, false, MOEC_BF16, 0, 16, 24, "moec_grouped_outer_bf16", 0);
+  check_experts(false, true, MOEC_F16, 9, 16, 24, "moec_grouped_dot_f16", 0);
+}
+END_TEST
+
 static void setup(void) { files = train_start(); }
 static void setup_fake(void) {
   setup();
@@ -458,7 +503,8 @@ static void teardown_fake(void) {
 int main(void) {
   if (!emulation_possible()) return puts("skipped: no C++ compiler"), 77;
   const TTest *const tests[] = {refused, forward,  faults, poisoned, training, lazy,
-                                updates, wild, products, chunks, integers, library};
+                                updates, wild, products, chunks, integers, library,
+                               experts};
   Suite *suite = suite_create("runtime_cuda");
   TCase *alone = tcase_create("without a driver"), *rest = tcase_create("fake driver");
   tcase_set_timeout(alone, 0), tcase_set_timeout(rest, 0);

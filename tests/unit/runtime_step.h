@@ -15,11 +15,9 @@ typedef struct one_step {
   bool ints_are_sizes; /* gemm: all but the first become expressions */
 } one_step;
 
-/* |target| NULL: the cpu. */
-static inline uint8_t *step_file_for(one_step *s, const char *target, size_t *size) {
+/* |target| NULL: the cpu; else with |object|, the target's kernels. */
+static inline uint8_t *step_file_with(one_step *s, const char *target, const moec_map *object, size_t *size) {
   plan_builder *b = pb_create();
-  static const uint8_t cubin[] = "cubin";
-  const moec_map object = {.data = cubin, .size = sizeof cubin};
   if (target) b->target = pb_str(b, target);
   uint32_t args[10];
   char name[16];
@@ -42,9 +40,15 @@ static inline uint8_t *step_file_for(one_step *s, const char *target, size_t *si
     ints[i] = s->ints_are_sizes && i > 0 ? (int64_t)pb_const(b, s->ints[i]) : s->ints[i];
   }
   pb_step(b, MOEC_AT_STEP, s->op, s->n_in, s->n_out, args, s->n_ints, ints);
-  uint8_t *file = pb_finish(b, NULL, target ? &object : NULL, size);
+  uint8_t *file = pb_finish(b, NULL, target ? object : NULL, size);
   free(b);
   return file;
+}
+
+static inline uint8_t *step_file_for(one_step *s, const char *target, size_t *size) {
+  static const uint8_t cubin[] = "cubin";
+  const moec_map object = {.data = cubin, .size = sizeof cubin};
+  return step_file_with(s, target, &object, size);
 }
 
 static inline uint8_t *step_file(one_step *s, size_t *size) { return step_file_for(s, NULL, size); }
