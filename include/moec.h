@@ -347,6 +347,9 @@ typedef struct moec_counters {
   uint64_t device_writes, device_write_bytes;    /* to the device: parameters, inputs */
   uint64_t device_reads, device_read_bytes;      /* from it: faults at the end of a step, results asked for */
 } moec_counters;
+/* Why kernels of the model did attention in the last step where a library could have; "" where they didn't. Valid until
+ * the next. */
+const char *moec_attention_note(const moec_model *m);
 /* Never fails. */
 void moec_counters_get(const moec_model *m, moec_counters *out);
 

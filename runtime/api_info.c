@@ -120,6 +120,8 @@ static uint64_t planned(const moec_model *m, moec_program program) {
   return parameters + m->load.size + m->bind.size + x->bytes + (program == MOEC_FORWARD ? 0 : m->train.grad_bytes);
 }
 
+const char *moec_attention_note(const moec_model *m) { return m->attention_note ? m->attention_note : ""; }
+
 void moec_counters_get(const moec_model *m, moec_counters *out) {
   *out = (moec_counters){
       .forwards = m->forwards,

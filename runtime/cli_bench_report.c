@@ -137,6 +137,7 @@ static json_t *report(const moec_rt_bench *b) {
   json_object_set_new(o, "tokens_per_second",
                       json_real(half > 0 ? (double)tokens(b) / half * 1e3 : 0));
   json_object_update_new(o, counters_json(b));
+  json_object_set_new(o, "attention_note", json_string(moec_attention_note(b->m)));
   json_object_set_new(o, "moe_stages", stages_json(b->m, b->program));
   json_object_set_new(o, "measured", window_json(b));
   json_object_set_new(o, "census", moec_rt_census_json(&b->table));
@@ -181,6 +182,7 @@ void moec_rt_bench_print(const moec_rt_bench *b) {
          c.kernels_per_step, c.library_per_step, c.moe_per_step,
          c.steps_in_regions + c.moe_per_step);
   if (c.attention_by_library) printf("attention by a library: %" PRIu64 " of the kernels\n", c.attention_by_library);
+  if (*moec_attention_note(b->m)) printf("attention by its kernels: %s\n", moec_attention_note(b->m));
   printf("compilations %" PRIu64 ", allocations after the first step %" PRIu64 "\n", c.compilations,
          b->allocations);
   printf("bytes: step arena %" PRIu64 ", bind arena %" PRIu64 ", load arena %" PRIu64

@@ -76,7 +76,7 @@ void moec_rt_cuda_attention_close(moec_model *m);
 /* Raises |need| by what cuDNN works in for the kernel step |s|, where it may run it; its plans are made here. */
 moec_status *moec_rt_cuda_attention_need(const moec_model *m, const moec_plan_step *s, const moec_rt_binding *b,
                                          moec_rt_need *need) MOEC_MUST_USE;
-/* Chooses for all steps of |schedule|, and counts in m->attention_by_library. */
+/* Chooses for all steps of |schedule|: m->attention_by_library, m->attention_note. */
 moec_status *moec_rt_cuda_attention_begin(moec_model *m, moec_schedule schedule,
                                           const moec_rt_binding *b) MOEC_MUST_USE;
 /* Starts step |step| where cuDNN was chosen for it. */

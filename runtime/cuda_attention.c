@@ -2,6 +2,7 @@
  * runs is decided when a program begins. Both read and write the same operands, the log-sum-exp of a forward too, so
  * each choice stands alone. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,14 @@ struct moec_rt_attention {
     uint64_t used;
   } plans[MOEC_RT_MAX_BINDINGS];
   uint64_t tick;
+  char why[256]; /* cuDNN was not opened, or had no plan when it was asked last */
 };
+
+/* Keeps what |s|, which ends, says. */
+static void note(struct moec_rt_attention *a, moec_status *s) {
+  if (s) snprintf(a->why, sizeof a->why, "%s", moec_status_message(s));
+  moec_status_free(s);
+}
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
@@ -52,7 +60,7 @@ moec_status *moec_rt_cuda_attention_open(moec_model *m) {
   if (!m->plan.n_attentions || (off && !strcmp(off, "none"))) return NULL;
   MOEC_TRY(MOEC_RT_NEW(&m->memory, c->attention, 1, "attention"));
   MOEC_TRY(find_calls(m, c->attention));
-  if (c->attention->n_calls) moec_status_free(moec_cudnn_open(c->stream, &c->attention->cudnn));
+  if (c->attention->n_calls) note(c->attention, moec_cudnn_open(c->stream, &c->attention->cudnn));
   return NULL;
 }
 
@@ -168,7 +176,7 @@ static moec_status *find_plan(moec_model *m, const moec_cudnn_attention *of, moe
     i = make_room(m);
     a->plans[i].plan = p;
     m->compilations++;
-    moec_status_free(moec_cudnn_plan_make(&a->cudnn, of, p)); /* whatever it was: the kernel runs */
+    note(a, moec_cudnn_plan_make(&a->cudnn, of, p)); /* whatever it was: the kernel runs */
     p->of = *of;
   }
   a->plans[i].used = ++a->tick;
@@ -178,12 +186,16 @@ static moec_status *find_plan(moec_model *m, const moec_cudnn_attention *of, moe
 
 static bool is_open(const moec_model *m) { return m->cuda->attention && m->cuda->attention->cudnn.handle; }
 
-static moec_status *plan_of(moec_model *m, const call *x, const moec_rt_binding *b, moec_cudnn_plan **out) {
+/* *why, if given: why there is none. */
+static moec_status *plan_of(moec_model *m, const call *x, const moec_rt_binding *b, moec_cudnn_plan **out,
+                            const char **why) {
   moec_cudnn_attention a;
   bool fits;
   *out = NULL;
   MOEC_TRY(describe(m, x, b, &a, &fits));
-  return fits ? find_plan(m, &a, out) : NULL;
+  if (fits) MOEC_TRY(find_plan(m, &a, out));
+  if (why && !*out) *why = fits ? m->cuda->attention->why : "cuDNN has no attention of these sizes and strides";
+  return NULL;
 }
 
 static call *call_of(const moec_model *m, uint32_t step) {
@@ -198,7 +210,7 @@ moec_status *moec_rt_cuda_attention_need(const moec_model *m, const moec_plan_st
   call *x = call_of(m, (uint32_t)(s - m->plan.steps));
   moec_cudnn_plan *p;
   if (!x) return NULL;
-  MOEC_TRY(plan_of(m->copies->m, x, b, &p)); /* where plans are kept */
+  MOEC_TRY(plan_of(m->copies->m, x, b, &p, NULL)); /* where plans are kept */
   if (p && p->workspace > need->shared) need->shared = p->workspace;
   return NULL;
 }
@@ -244,13 +256,16 @@ static moec_status *pack(moec_model *m, call *x, const moec_rt_binding *b) {
 moec_status *moec_rt_cuda_attention_begin(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
   struct moec_rt_attention *a = m->cuda->attention;
   if (schedule < MOEC_AT_STEP) return NULL;
-  m->attention_by_library = 0;
+  m->attention_by_library = 0, m->attention_note = NULL;
+  if (!a && m->plan.n_attentions) m->attention_note = "MOEC_CUDNN=none";
+  if (a && !is_open(m)) m->attention_note = a->why;
   if (!is_open(m)) return NULL;
   for (uint32_t i = 0; i < a->n_calls; i++) {
     call *x = &a->calls[i];
     if (m->plan.steps[x->step].schedule != (uint32_t)schedule) continue;
     x->plan = NULL;
-    if (sees_all(m, x)) MOEC_TRY(plan_of(m, x, b, &x->plan));
+    if (sees_all(m, x)) MOEC_TRY(plan_of(m, x, b, &x->plan, &m->attention_note));
+    else m->attention_note = "cuDNN knows no mask but the causal one, and an input of the mask is not all ones";
     if (!x->plan) continue;
     MOEC_TRY(pack(m, x, b));
     m->attention_by_library++;

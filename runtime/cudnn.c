@@ -254,7 +254,7 @@ static moec_status *build_plan(const moec_cudnn *c, moec_cudnn_descriptor config
   if (!status) status = c->finish(p);
   if (!status) status = c->get(p, PLAN_WORKSPACE, A_I64, 1, &got, &bytes);
   moec_status *s = moec_cudnn_check(c, status, "a plan");
-  if (!s && bytes < 0) s = moec_error(MOEC_DEVICE, "cuDNN: a plan: expected the size of its workspace, got less than 0");
+  if (!s && bytes < 0) s = moec_error(MOEC_DEVICE, "cuDNN: a plan: expected a workspace of 0 bytes or more, got less");
   if (s && p) (void)c->drop(p);
   if (!s) *out = p, *workspace = (uint64_t)bytes;
   return s;

@@ -82,6 +82,7 @@ struct moec_model {
   uint64_t tick, forwards, binds, placements, allocations_after_first;
   uint64_t attention_by_library; /* steps of the program that began last */
   uint64_t compilations;         /* plans that were asked of a library for it */
+  const char *attention_note;    /* why kernels ran where a library may; NULL: they did not */
   moec_schedule ran; /* the program whose outputs are valid; MOEC_SCHEDULE_COUNT: none */
   moec_rt_traffic traffic;
   uint64_t *ns;    /* [n_steps]: spent in each while timed */

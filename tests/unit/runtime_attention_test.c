@@ -188,6 +188,8 @@ static void give(moec_model *m, sample *x, bool mask) {
   }
 }
 
+static const char *last_note; /* of the last step */
+
 /* Runs and expects the library for both steps, or their kernels. */
 static void expect(moec_model *m, bool by_library) {
   fake_cuda before = *fake;
@@ -198,6 +200,8 @@ static void expect(moec_model *m, bool by_library) {
   ck_assert_uint_eq(fake->n_launches - before.n_launches, by_library ? 0 : 2);
   ck_assert_uint_eq(c.attention_by_library, by_library ? 2 : 0);
   ck_assert_uint_eq(c.allocations_after_first, 0);
+  last_note = moec_attention_note(m);
+  ck_assert_int_eq(!*last_note, by_library);
 }
 
 START_TEST(results_of_the_library) {
@@ -236,6 +240,7 @@ START_TEST(masks) {
   give(m, &x, false), expect(m, true);
   give(m, &x, true), expect(m, true);
   x.mask[0] = 0, expect(m, false);
+  UNIT_TRUE(strstr(last_note, "an input of the mask is not all ones") != NULL);
   x.mask[0] = 1, x.mask[B * 5 - 1] = 0, expect(m, false);
   x.mask[B * 5 - 1] = 1, expect(m, true);
   for (int i = 0; i < B * 5; i++) x.mask[i] = 2; /* what else is true is not asked */
@@ -246,30 +251,32 @@ START_TEST(masks) {
 }
 END_TEST
 
-static void by_kernels(plan_builder *b, const config *c) {
+static void by_kernels(plan_builder *b, const config *c, const char *note) {
   static sample x;
   moec_model *m;
   uint8_t *file;
   UNIT_OK(finish(b, &m, &file));
   fill(&x, c, 5);
   give(m, &x, false), expect(m, false);
+  ck_assert_msg(strstr(last_note, note) != NULL, "expected %s, got %s", note, last_note);
   end(m, file);
 }
 
 START_TEST(refused) {
+  static const char unfit[] = "no attention of these sizes and strides";
   static const config narrow = {4, 2, 12, 16, true};
-  by_kernels(build(&narrow), &narrow);
+  by_kernels(build(&narrow), &narrow, unfit);
   plan_builder *b = build(&usual);
   for (int i = 0; i < 2; i++) b->attentions[i].d = pb_const(b, 264); /* more than any has */
-  by_kernels(b, &usual);
+  by_kernels(b, &usual, unfit);
   b = build(&usual);
   for (int i = 0; i < 2; i++) b->attentions[i].t = pb_const(b, 3); /* causal, but not as many keys as queries */
-  by_kernels(b, &usual);
+  by_kernels(b, &usual, unfit);
   b = build(&usual);
   for (int i = 0; i < 2; i++) b->attentions[i].operands[MOEC_ATTENTION_K].offset = pb_const(b, 1); /* not aligned */
-  by_kernels(b, &usual);
+  by_kernels(b, &usual, unfit);
   setenv("MOEC_CUDNN", "none", 1);
-  by_kernels(build(&usual), &usual);
+  by_kernels(build(&usual), &usual, "MOEC_CUDNN=none");
   unsetenv("MOEC_CUDNN");
   static sample x;
   moec_model *m;
@@ -278,6 +285,7 @@ START_TEST(refused) {
   fake->no_engine = true;
   fill(&x, &usual, 5);
   give(m, &x, false), expect(m, false);
+  UNIT_TRUE(strstr(last_note, "cuDNN: it has no engine for these sizes") != NULL);
   fake->no_engine = false;
   expect(m, false); /* asked once a size */
   fill(&x, &usual, 6);
