@@ -2,6 +2,7 @@
 """What bench/gpu_train.sh runs on the GPU: moec's executables and torch by turns, one table, and the bars."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,16 +18,27 @@ def setting(name, default):
     return os.environ.get(name, default).split(",")
 
 
+def run(command, log, limit, environment=None):
+    """Whether it came to its end; else says what happened."""
+    with open(log, "w") as f:
+        try:
+            status = subprocess.run(command, stdout=f, stderr=subprocess.STDOUT, timeout=limit,
+                                    env=environment).returncode
+        except subprocess.TimeoutExpired:
+            status = f"not ended after {limit} s"
+    if status:
+        print(f"{' '.join(command[:2])}: {status}: {open(log).read().strip()[-300:]}")
+    return status == 0
+
+
 def moec_cell(exes, out, layers, seq, recompute):
     """One run of `EXE bench`: its report, and its table of kernels in a file."""
     exe = os.path.join(exes, f"q{layers}{'r' if recompute else ''}")
     name = os.path.join(out, f"{os.path.basename(exe)}-{seq}")
     command = [exe, "bench", "--mode", "train", "--dim", "batch=4", "--dim", f"seq={seq}", "--warmup", "5",
                "--steps", os.environ.get("STEPS", "100"), "--kernels", "--json", name + ".json"]
-    with open(name + ".txt", "w") as log:
-        done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=LIMIT)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: {open(name + '.txt').read().strip()}")
+    if not run(command, name + ".txt", LIMIT):
+        return None
     r = json.load(open(name + ".json"))
     return {"arm": "moec", "layers": layers, "seq": seq, "recompute": recompute, "steps": r["steps"],
             "kernels": r["census"]["all"]["kernels"], "peak_bytes": r["device_peak_bytes"],
@@ -35,32 +47,31 @@ def moec_cell(exes, out, layers, seq, recompute):
 
 
 def torch_rows(out):
+    """What torch came to within its time."""
     arms = os.environ.get("ARMS", "layer-compile")
     path = os.path.join(out, "torch.jsonl")
     if arms == "none":
         return []
     open(path, "w").close()
     environment = dict(os.environ, ARMS=arms, STEPS=os.environ.get("TORCH_STEPS", "20"))
-    with open(os.path.join(out, "torch.log"), "w") as log:
-        done = subprocess.run([sys.executable, os.path.join(HERE, "torch_train.py"), path], env=environment, stdout=log,
-                              stderr=subprocess.STDOUT, timeout=LIMIT)
-    if done.returncode:
-        print("torch_train.py:", open(os.path.join(out, "torch.log")).read().strip()[-600:])
+    command = [sys.executable, os.path.join(HERE, "torch_train.py"), path]
+    run(command, os.path.join(out, "torch.log"), int(os.environ.get("TORCH_LIMIT", LIMIT)), environment)
     return [json.loads(line) for line in open(path)]
 
 
 def gpu():
-    query = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                           capture_output=True, text=True)
-    return query.stdout.strip() or "no nvidia-smi"
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    if not shutil.which(query[0]):
+        return "no nvidia-smi"
+    return subprocess.run(query, capture_output=True, text=True).stdout.strip()
 
 
 def print_rows(rows):
     print("| | layers | seq | recompute | mean / median / p95 / max, ms | p95 / median | kernels | peak, GiB |")
     print("|---|---|---|---|---|---|---|---|")
     for r in rows:
-        print(f"| {r['arm']} | {r['layers']} | {r['seq']} | {'block' if r['recompute'] else 'none'} | {r['mean']:.2f} / "
-              f"{r['median']:.2f} / {r['p95']:.2f} / {r['max']:.2f} | {r['p95'] / r['median']:.3f} | {r['kernels']} | "
+        print(f"| {r['arm']} | {r['layers']} | {r['seq']} | {'block' if r['recompute'] else 'none'} | "
+              f"{r['mean']:.2f} / {r['median']:.2f} / {r['p95']:.2f} / {r['max']:.2f} | {r['p95'] / r['median']:.3f} | {r['kernels']} | "
               f"{r['peak_bytes'] / GIB:.2f} |")
 
 
@@ -110,7 +121,7 @@ def main():
     layers, seqs = [[int(x) for x in setting(*x)] for x in (("LAYERS", "4,8"), ("SEQS", "1024,4096"))]
     print(f"{time.strftime('%Y-%m-%d')}, {gpu()}; batch 4, bf16, forward, loss and backward")
     rows = [moec_cell(exes, out, n, seq, r) for n in layers for seq in seqs for r in (False, True)]
-    rows += torch_rows(out)
+    rows = [r for r in rows if r] + torch_rows(out)
     json.dump(rows, open(os.path.join(out, "rows.json"), "w"), indent=1)
     print_rows(rows)
     bars = Bars(rows)
