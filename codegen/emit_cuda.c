@@ -7,6 +7,9 @@
 #include "codegen/embedded.h"
 #include "codegen/kernel_attention.h"
 
+/* More registers of a row and the compiler must be told to leave some for a second block. */
+enum { SPARE = 40 };
+
 static bool shared_out(const moec_emit *e, const moec_kstmt *loop) {
   return moec_lanes_share(e->lanes, loop);
 }
@@ -299,9 +302,9 @@ static moec_cuda_launch row_kernel(moec_buf *b, moec_arena *a, const moec_kernel
   moec_buf head = {0};
   moec_lanes *l = moec_lanes_of(a, k, false);
   moec_buf_printf(&head,
-                  "extern \"C\" __global__ void __launch_bounds__(%u)\n"
+                  "extern \"C\" __global__ void __launch_bounds__(%u%s)\n"
                   "%s(const __grid_constant__ moec_kernel_args args, int64_t n_rows)",
-                  l->threads, symbol);
+                  l->threads, l->slices == 1 && l->registers > SPARE ? ", 2" : "", symbol);
   moec_emit_init(&e, k, symbol, b);
   for (size_t i = 0; i < k->n_bufs; i++)
     e.rough = e.rough || k->bufs[i].dtype == MOEC_BF16 || k->bufs[i].dtype == MOEC_F16;

@@ -23,6 +23,12 @@ typedef struct moec_cuda_share {
   bool exact;     /* every thread takes that much */
 } moec_cuda_share;
 
+/* A wide load reads in turn i what load |x|, of an earlier loop, read in turn i + |later|. */
+typedef struct moec_cuda_same {
+  moec_kx x; /* itself, where there is no earlier one */
+  uint32_t later;
+} moec_cuda_same;
+
 /* While a loop with |v| > 1 or |trips| is printed: its body apart from what stands around it. */
 typedef struct moec_cuda_open {
   const moec_kstmt *loop;
@@ -44,7 +50,10 @@ typedef struct moec_lanes {
   const moec_kstmt **loops; /* those shared out */
   size_t n_loops, cap_loops;
   moec_cuda_share *shares; /* by variable */
+  moec_cuda_same *same;    /* by expression: a load that a thread did in an earlier loop */
   bool *keep;              /* by expression: a load that later loops need again stays in registers */
+  bool *again;             /* by expression: a load that several loops do */
+  uint32_t registers;      /* for what is kept and for temporaries, of 4 bytes */
   moec_cuda_temp *temps;   /* by temporary */
   moec_dim scratch;        /* bytes a team */
   /* while printing */
@@ -69,6 +78,9 @@ uint32_t moec_vector_of(moec_arena *a, const moec_kernel *k, const moec_kstmt *c
 /* Whether load |x| (store |st|) in a loop over |var| reads (writes) |v| neighbours, at a multiple of |v|. */
 bool moec_vector_load(const moec_kernel *k, moec_kx x, uint32_t var, uint32_t v);
 bool moec_vector_store(const moec_kernel *k, const moec_kstmt *st, uint32_t var, uint32_t v);
+/* Whether |x|, in a loop over |var|, reads the same as |y| in one over |other|, where both count from their beginnings;
+ * |by|: and so many elements further on. */
+bool moec_vector_again(const moec_kernel *k, moec_kx x, uint32_t var, moec_kx y, uint32_t other, int64_t *by);
 /* The loads that the body of |loop| prints and that depend on its variable. */
 size_t moec_vector_loads(moec_arena *a, const moec_kernel *k, const moec_kstmt *loop, moec_kx **out);
 

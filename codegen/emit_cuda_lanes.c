@@ -19,7 +19,7 @@ enum {
   LOCAL = 2 * 1024,
   UNROLLED = 16,      /* turns of a loop */
   MINE = 64,          /* elements of a row that a thread has in registers */
-  KEPT = 96           /* registers for what is loaded once and needed by several loops */
+  KEPT = 128          /* registers for that, and for what is loaded once and needed by several loops */
 };
 
 typedef struct finder {
@@ -316,26 +316,69 @@ static void find_slices(finder *f) {
 
 /* ---- what stays in registers ------------------------------------------------------------------ */
 
-/* Loads of a row, not of what all rows share, in several loops that each thread goes through in the same way. */
+/* A load in a loop whose threads take the same each time. */
+typedef struct row_load {
+  moec_kx x;
+  uint32_t var, uses;
+} row_load;
+typedef struct row_loads {
+  row_load *v;
+  size_t n, cap;
+} row_loads;
+
+/* Finds |x| among those before it, or becomes one of them. */
+static row_load *same_load(finder *f, row_loads *all, moec_kx x, uint32_t var) {
+  const moec_cuda_share *mine = &f->l->shares[var];
+  f->l->same[x.i] = (moec_cuda_same){x, 0};
+  for (size_t i = 0; i < all->n; i++) {
+    const moec_cuda_share *s = &f->l->shares[all->v[i].var];
+    int64_t by = 0, turn = (int64_t)f->l->width * s->v;
+    bool again = all->v[i].x.i == x.i;
+    if (!again) {
+      if (!s->exact || !mine->exact || s->v != mine->v) continue;
+      if (!moec_vector_again(f->k, x, var, all->v[i].x, all->v[i].var, &by) || by < 0 || by % turn) continue;
+      if (by / turn + mine->trips > s->trips) continue;
+    }
+    f->l->same[x.i] = (moec_cuda_same){all->v[i].x, (uint32_t)(by / turn)};
+    return &all->v[i];
+  }
+  MOEC_PUSH(f->a, all->v, all->n, all->cap, ((row_load){x, var, 0}));
+  return &all->v[all->n - 1];
+}
+
+/* The registers of temporaries. */
+static int64_t registers_of_temps(const finder *f) {
+  int64_t n = 0;
+  for (size_t i = 0; i < f->k->n_temps; i++) {
+    const moec_cuda_share *s = &f->l->shares[f->k->temps[i].vars[0]];
+    if (f->l->temps[i].registers) n += (int64_t)s->trips * s->v;
+  }
+  return n;
+}
+
 static void find_kept(finder *f) {
   moec_lanes *l = f->l;
-  uint32_t *uses = MOEC_NEW_ARRAY(f->a, uint32_t, f->k->n_nodes + 1);
-  int64_t registers = 0;
+  row_loads all = {0};
+  int64_t registers = registers_of_temps(f);
   for (size_t i = 0; i < l->n_loops; i++) {
-    const moec_cuda_share *s = &l->shares[l->loops[i]->id];
     uint32_t var = l->loops[i]->id;
+    const moec_cuda_share *s = &l->shares[var];
     moec_kx *loads;
     if (!s->trips || s->v == 1) continue;
     size_t n = moec_vector_loads(f->a, f->k, l->loops[i], &loads);
     for (size_t j = 0; j < n; j++) {
       const moec_kx_node *x = &f->k->nodes[loads[j].i];
-      if (x->vars == UINT64_C(1) << var || !moec_vector_load(f->k, loads[j], var, s->v)) continue;
-      int64_t size = (int64_t)moec_dtype_get(f->k->bufs[x->id].dtype)->bytes * s->v * s->trips / 4;
-      if (++uses[loads[j].i] != 2 || registers + size > KEPT) continue;
-      registers += size;
-      l->keep[loads[j].i] = true;
+      bool shared = x->vars == UINT64_C(1) << var; /* by all rows */
+      if (!moec_vector_load(f->k, loads[j], var, s->v)) continue;
+      row_load *load = same_load(f, &all, loads[j], var);
+      const moec_cuda_share *first = &l->shares[load->var];
+      int64_t size = (int64_t)moec_dtype_get(f->k->bufs[x->id].dtype)->bytes * first->v * first->trips / 4;
+      if (++load->uses < 2) continue;
+      if (load->uses == 2 && !shared && registers + size <= KEPT) registers += size, l->keep[load->x.i] = true;
+      l->again[loads[j].i] = l->again[load->x.i] = true;
     }
   }
+  l->registers = (uint32_t)registers;
 }
 
 /* A row of a thread's own that is one element of a dense result: several rows at a time. */
@@ -353,6 +396,8 @@ static moec_lanes *new_lanes(moec_arena *a, const moec_kernel *k, bool operand) 
   *l = (moec_lanes){.a = a, .operand = operand, .slices = 1};
   l->shares = MOEC_NEW_ARRAY(a, moec_cuda_share, k->n_vars + 1);
   l->keep = MOEC_NEW_ARRAY(a, bool, k->n_nodes + 1);
+  l->same = MOEC_NEW_ARRAY(a, moec_cuda_same, k->n_nodes + 1);
+  l->again = MOEC_NEW_ARRAY(a, bool, k->n_nodes + 1);
   l->kept = MOEC_NEW_ARRAY(a, uint32_t, k->n_nodes + 1);
   l->kept_at = MOEC_NEW_ARRAY(a, int, k->n_nodes + 1);
   for (size_t i = 0; i < k->n_vars; i++) l->shares[i].v = 1;

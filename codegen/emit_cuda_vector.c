@@ -71,6 +71,30 @@ bool moec_vector_store(const moec_kernel *k, const moec_kstmt *st, uint32_t var,
   return factor(k, st->index, var) == 1 && multiple(k, st->index, var, v);
 }
 
+/* The coefficient of |arg| in sum |x|; {0}: it isn't there. */
+static moec_dim coefficient(const moec_kx_node *x, moec_kx arg) {
+  for (uint32_t i = 0; i < x->n_args; i++)
+    if (x->args[i].i == arg.i) return x->coeffs[i];
+  return (moec_dim){0};
+}
+
+static bool is_var(const moec_kernel *k, moec_kx x, uint32_t var) {
+  return k->nodes[x.i].kind == MOEC_KX_VAR && k->nodes[x.i].id == var;
+}
+
+bool moec_vector_again(const moec_kernel *k, moec_kx x, uint32_t var, moec_kx y, uint32_t other, int64_t *by) {
+  const moec_kx_node *a = &k->nodes[x.i], *b = &k->nodes[y.i];
+  if (a->id != b->id || a->n_args > 1 || b->n_args > 1) return false;
+  a = &k->nodes[a->args[0].i], b = &k->nodes[b->args[0].i];
+  if (a->kind != MOEC_KX_SUM || b->kind != MOEC_KX_SUM || a->n_args != b->n_args) return false;
+  for (uint32_t i = 0; i < a->n_args; i++) {
+    moec_dim c = coefficient(b, a->args[i]);
+    if (!is_var(k, a->args[i], var) && (!moec_dim_known(c) || !moec_dim_eq(c, a->coeffs[i]))) return false;
+  }
+  moec_dim from = moec_dim_add(k->m, a->dim, k->vars[var].lo), to = moec_dim_add(k->m, b->dim, k->vars[other].lo);
+  return moec_dim_is_const(k->m, moec_dim_sub(k->m, from, to), by);
+}
+
 /* ---- the loads of a loop ------------------------------------------------------------------------ */
 
 typedef struct finder {
@@ -118,6 +142,18 @@ static void count(tally *t, const moec_kernel *k, uint32_t buffer, int64_t step,
   t->narrow += !wide && step == 1;
 }
 
+/* A store of more than 16 bytes leaves gaps between those of neighbouring threads; what a load leaves the next finds in
+ * the cache. */
+static bool stores_fit(const moec_kernel *k, const moec_kstmt *loop, uint32_t v) {
+  for (size_t i = 0; i < loop->body.n; i++) {
+    const moec_kstmt *st = &loop->body.v[i];
+    if (st->kind == MOEC_KSTMT_STORE && moec_vector_store(k, st, loop->id, v) &&
+        v * moec_dtype_get(k->bufs[st->id].dtype)->bytes > BYTES)
+      return false;
+  }
+  return true;
+}
+
 static void tally_loop(moec_arena *a, const moec_kernel *k, const moec_kstmt *loop, uint32_t v, tally *t) {
   moec_kx *loads;
   size_t n = moec_vector_loads(a, k, loop, &loads);
@@ -140,13 +176,15 @@ static bool range_multiple(const moec_kernel *k, const moec_kvar *x, uint32_t v)
 uint32_t moec_vector_of(moec_arena *a, const moec_kernel *k, const moec_kstmt *const *loops, size_t n, uint32_t var) {
   for (uint32_t v = MOST; v > 1; v /= 2) {
     tally t = {.narrowest = BYTES};
+    bool fit = true;
     if (!range_multiple(k, &k->vars[var], v)) continue;
     for (size_t i = 0; i < n; i++) {
       if (loops[i]->id != var) continue;
       if (!loops[i]->simd) return 1;
       tally_loop(a, k, loops[i], v, &t);
+      fit = fit && (k->chunk || stores_fit(k, loops[i], v)); /* chunks have few rows on their way: wide loads */
     }
-    if (t.wide && t.wide >= t.narrow && v * t.narrowest <= BYTES) return v;
+    if (fit && t.wide && t.wide >= t.narrow && v * t.narrowest <= BYTES) return v;
   }
   return 1;
 }

@@ -29,13 +29,17 @@ void moec_wide_begin(moec_emit *e, const moec_kstmt *loop) {
   e->indent += l->shares[loop->id].v > 1;
 }
 
-/* The number of the vector that holds wide load |x|, which the open loop reads unless it is there already. */
-static uint32_t number_of(moec_emit *e, moec_kx x) {
+/* The vector that holds wide load |x|, which the open loop reads unless it is there already: its number, and whether it
+ * is one of those kept. */
+static uint32_t number_of(moec_emit *e, moec_kx x, bool *kept) {
   moec_lanes *l = e->lanes;
   moec_cuda_open *o = l->open;
+  uint32_t first = l->same[x.i].x.i;
+  *kept = first && l->kept[first];
+  if (*kept) return l->kept[first] - 1;
   for (size_t i = 0; i < o->n_loads; i++)
     if (o->loads[i].i == x.i) return o->numbers[i];
-  if (l->kept[x.i]) return l->kept[x.i] - 1;
+  *kept = l->keep[x.i];
   MOEC_PUSH(l->a, o->loads, o->n_loads, o->cap_loads, x);
   MOEC_PUSH(l->a, o->numbers, o->n_numbers, o->cap_numbers, l->n_vectors);
   if (l->keep[x.i]) { /* declared in front of the loop */
@@ -53,8 +57,10 @@ bool moec_wide_load(moec_emit *e, moec_kx x) {
   bool half = t == MOEC_F16 || t == MOEC_BF16;
   e->used_buf[e->k->nodes[x.i].id] = true;
   if (half) moec_buf_printf(e->b, "moec_load_%s(", moec_dtype_get(t)->text);
-  moec_buf_printf(e->b, "x%u", number_of(e, x));
-  if (l->kept[x.i]) moec_buf_printf(e->b, "[i%u]", l->open->loop->id);
+  bool kept;
+  moec_buf_printf(e->b, "x%u", number_of(e, x, &kept));
+  if (kept && l->same[x.i].later) moec_buf_printf(e->b, "[i%u + %u]", l->open->loop->id, l->same[x.i].later);
+  else if (kept) moec_buf_printf(e->b, "[i%u]", l->open->loop->id);
   moec_buf_puts(e->b, half ? ".v[u])" : ".v[u]");
   return true;
 }
@@ -133,7 +139,7 @@ static void read(moec_emit *e, moec_kx x, uint32_t number, uint32_t v) {
     if (kept) moec_buf_printf(e->b, "[i%u]", l->open->loop->id);
   }
   moec_buf_puts(e->b, " = ");
-  vector_type(e, "read_", t, v);
+  vector_type(e, l->again[x.i] && !kept && l->width < 32 ? "reread_" : "read_", t, v);
   moec_buf_putc(e->b, '(');
   address(e, n->id, n->args[0]);
   moec_buf_puts(e->b, ");\n");

@@ -84,8 +84,9 @@ MOEC_INLINE float moec_rough_sigmoid(float x) { return __fdividef(1.0f, 1.0f + _
 
 /* ---- several elements at a time --------------------------------------------------------------- */
 
-/* moec_f32x4: four neighbours, at a multiple of their size or of 16 bytes. Moved in the widest pieces there are; what a
- * kernel reads it doesn't write. */
+/* moec_f32x4: four neighbours, at a multiple of their size or of 16 bytes. Moved in the widest pieces there are. What a
+ * kernel reads it doesn't write, so that the compiler may keep what was read; what is reread shall need no registers
+ * between the loops. */
 #define MOEC_VECTOR(t, T, n, piece)                                              \
   typedef union moec_##t##x##n {                                                 \
     T v[n];                                                                      \
@@ -95,6 +96,11 @@ MOEC_INLINE float moec_rough_sigmoid(float x) { return __fdividef(1.0f, 1.0f + _
     moec_##t##x##n r;                                                            \
     for (int i = 0; i < (int)(sizeof r / sizeof(piece)); i++)                    \
       r.p[i] = __ldg((const piece *)at + i);                                     \
+    return r;                                                                    \
+  }                                                                              \
+  MOEC_INLINE moec_##t##x##n moec_reread_##t##x##n(const T *at) {                \
+    moec_##t##x##n r;                                                            \
+    for (int i = 0; i < (int)(sizeof r / sizeof(piece)); i++) r.p[i] = ((const piece *)at)[i]; \
     return r;                                                                    \
   }
 #define MOEC_VECTOR_WRITE(t, T, n, piece)                                        \

@@ -3,7 +3,7 @@
 #define __global__
 #define __device__ __attribute__((unused))
 #define __forceinline__ inline
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define __grid_constant__
 #define __shared__ static
 

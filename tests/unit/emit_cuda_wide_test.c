@@ -49,6 +49,12 @@ static const emit_case wide[] = {
      0},
     {"gathered rows", "B=7", "B*256", "%1 \"x\" : bf16[11, 256], %2 \"i11\" : i64[B]", "%3 \"y\"",
      "%3 = gather(%1, %2) {axis = 0} : bf16[B, 256]\n", 0},
+    {"halves of a row in registers", "B=5", "B", "%1 \"x\" : bf16[B, 128], %2 \"w\" : f32[128]", "%9 \"y\"",
+     "%3 = cast(%1) {dtype = f32} : f32[B, 128]\n%4 = rms_norm(%3, %2) " F32_EPS " : f32[B, 128]\n"
+     "%5 = slice(%4) {start = [0, 64], size = [B, 64], step = [1, 1]} : f32[B, 64]\n"
+     "%6 = slice(%4) {start = [0, 0], size = [B, 64], step = [1, 1]} : f32[B, 64]\n%7 = neg(%5) : f32[B, 64]\n"
+     "%8 = concat(%7, %6) {axis = 1} : f32[B, 128]\n%9 = cast(%8) {dtype = bf16} : bf16[B, 128]\n",
+     0},
 };
 
 /* dx and dw of y = x * r * w over so many columns. */
@@ -111,6 +117,8 @@ START_TEST(test_text) {
       {&wide[3], "moec_bf16x8 x0[8];"},
       {&wide[6], "moec_read_f32x4(&b0[row * 20000 + d"},
       {&wide[7], "moec_read_f32x4(&b0[row * (8 * s1) + d"},
+      {&wide[13], "moec_load_bf16(x0[i3].v[u])"},
+      {&wide[13], "moec_load_bf16(x0[i1 + 1].v[u])"},
       {&wide[9], ") x0 = moec_read_bf16x8("},
       {&sliced[0], "MOEC_SLICES_JOIN(float, w0 + i, 8, 32, 8, "},
       {&sliced[1], "MOEC_SLICED_TEAM(8, "},
