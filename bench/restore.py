@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The weighted restore on a GPU: y[token] = sum over slots of weight * rows[inv], in bf16, hidden 2048, 8 slots a token.
+"""The weighted restore on a GPU: y[token] = sum over slots of weight * rows[inv], bf16, hidden 2048, 8 slots a token.
 
     bench/restore.py --moec build/release/moec --work /tmp/bench
 
-compiles one layer of Qwen3-30B-A3B with --target cuda, which needs no GPU, and times the kernel that its restore steps launch
-(moec_combine_bf16) beside eager torch (gather, multiplication in f32, sum, cast). Backward is the same function as one
-kernel (restore.cu), and, what compiled models do instead: a dispatch of dy, and the rows in front of the second product times
-the weights, twice. Without --moec, kernels.cu in --work is taken, from a run elsewhere with --compile."""
+compiles one layer of Qwen3-30B-A3B with --target cuda, which needs no GPU, and times the kernel that its restore
+launches (moec_combine_bf16) beside eager torch (gather, multiplication in f32, sum, cast). Backward is the same
+function as one kernel (restore.cu), and, what compiled models do instead: a dispatch of dy, and the rows in front of
+the second product times the weights, twice. Without --moec, kernels.cu in --work is taken, from a run elsewhere with
+--compile."""
 import argparse
 import ctypes
 import os
@@ -58,7 +59,8 @@ def measure(kernels, tokens):
                        SLOTS, WIDTH, fault)
 
     def backward():
-        kernels.launch("bench_restore_grad", blocks, 256, dy, rows.detach(), i32, weights.detach(), d_rows, d_w, n, SLOTS, WIDTH)
+        kernels.launch("bench_restore_grad", blocks, 256, dy, rows.detach(), i32, weights.detach(), d_rows, d_w, n,
+                       SLOTS, WIDTH)
 
     def emitted():
         kernels.launch("moec_dispatch_bf16", blocks, 256, dy, p32, None, F32, d_rows, n, SLOTS, WIDTH, fault)
@@ -78,7 +80,7 @@ def measure(kernels, tokens):
     off_rows = ((d_rows.float() - rows.grad.float()).norm() / rows.grad.float().norm()).item()
     off_w = ((d_w - weights.grad).norm() / weights.grad.norm()).item()
     times = [milliseconds(f) for f in (restore, eager, forward, both, emitted)]
-    floors = (n + tokens) * WIDTH * 2 / BYTES_A_SECOND * 1e3, (3 * n + 2 * tokens) * WIDTH * 2 / BYTES_A_SECOND * 1e3
+    floors = [rows_moved * WIDTH * 2 / BYTES_A_SECOND * 1e3 for rows_moved in (n + tokens, 3 * n + 2 * tokens)]
     print(f"| {tokens} | {times[0]:.3f} | {times[2]:.3f} | {times[0] / times[2]:.1f} | {floors[0]:.3f} | {times[1]:.3f} "
           f"| {times[3]:.3f} | {times[1] / times[3]:.1f} | {floors[1]:.3f} | {times[4]:.3f} |")
     return off, off_rows, off_w

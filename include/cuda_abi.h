@@ -14,10 +14,8 @@
  * works on at a time, 512 / sizeof(T); 32 where the row's bytes are no multiple of 16.
  *
  * fill.cu, always there
- *   moec_fill(void *y, int32_t dtype, double value, int64_t n)          y[i] = value, in any dtype
  *   moec_cast(void *y, int32_t y_dtype, const void *x, int32_t x_dtype, int64_t n)
- *                                            floats to floats; others to their own dtype. work: 2048 per block, both
- *   moec_copy(void *y, const void *x, int64_t bytes)                     work: 16384 per block
+ *                                            floats to floats; others to their own dtype. work: 2048 per block
  *   moec_normal(void *y, int32_t dtype, int32_t stored, uint64_t start, float scale, int64_t n)
  *                                            floats; NORMAL of base/fresh.h from |start| on, rounded to |stored|: f32,
  *                                            bf16 or f16. work: 2048 per block
@@ -161,9 +159,7 @@ enum { MOEC_CUDA_WGMMA_EXPERTS = 512, MOEC_CUDA_WGMMA_THREADS = 384, MOEC_CUDA_W
 
 /* KERNEL(unit, name, T, threads); T: the name ends with the dtype */
 #define MOEC_CUDA_KERNELS(KERNEL)              \
-  KERNEL("fill.cu", "fill", 0, 256)            \
   KERNEL("fill.cu", "cast", 0, 256)            \
-  KERNEL("fill.cu", "copy", 0, 256)            \
   KERNEL("fill.cu", "normal", 0, 256)          \
   KERNEL("topk.cu", "topk", 1, 128)            \
   KERNEL("cumsum.cu", "cumsum", 1, 128)        \

@@ -1,32 +1,10 @@
-/* ---- fill, cast, copy ---------------------------------------------------------------------------- */
-
-extern "C" __global__ void __launch_bounds__(256) moec_fill(void *y, int32_t dtype, double value, int64_t n) {
-  const int64_t integer = moec_cast_i64_f64(value);
-  for (int64_t i = MOEC_FIRST; i < n; i += MOEC_STEP) {
-    switch (dtype) {
-      case MOEC_I64:
-      case MOEC_U64: ((int64_t *)y)[i] = integer; break;
-      case MOEC_I32:
-      case MOEC_U32: ((int32_t *)y)[i] = (int32_t)integer; break;
-      case MOEC_I16:
-      case MOEC_U16: ((int16_t *)y)[i] = (int16_t)integer; break;
-      case MOEC_I8:
-      case MOEC_U8: ((int8_t *)y)[i] = (int8_t)integer; break;
-      case MOEC_BOOL: ((uint8_t *)y)[i] = value != 0; break;
-      default: moec_store_any(dtype, y, i, value);
-    }
-  }
-}
+/* ---- cast ---------------------------------------------------------------------------------------- */
 
 /* Of bytes, as far as 16 of them fit at a time. */
 static __device__ void moec_copy_bytes(void *y, const void *x, int64_t bytes) {
   const int64_t whole = ((uint64_t)x | (uint64_t)y) % 16 ? 0 : bytes / 16;
   for (int64_t i = MOEC_FIRST; i < whole; i += MOEC_STEP) ((uint4 *)y)[i] = ((const uint4 *)x)[i];
   for (int64_t i = whole * 16 + MOEC_FIRST; i < bytes; i += MOEC_STEP) ((uint8_t *)y)[i] = ((const uint8_t *)x)[i];
-}
-
-extern "C" __global__ void __launch_bounds__(256) moec_copy(void *y, const void *x, int64_t bytes) {
-  moec_copy_bytes(y, x, bytes);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -1,7 +1,7 @@
 /* ---- the order of updates ---------------------------------------------------------------------------
  * scatter_nd applies the updates of a place in row-major order: here its rows are sorted by place, equal ones by row.
- * A row's key is its place, with the row in the |bits| below it; no two are equal. Blocks sort chunks of keys; then each
- * key looks up, in all other chunks, how many are smaller, which is where it belongs. */
+ * A row's key is its place, with the row in the |bits| below it; no two are equal. Blocks sort chunks of keys; then
+ * each key looks up, in all other chunks, how many are smaller, which is where it belongs. */
 
 enum { MOEC_ORDER_CHUNK = 1024, MOEC_ORDER_THREADS = MOEC_ORDER_CHUNK / 2 };
 
@@ -26,8 +26,8 @@ MOEC_INLINE int64_t moec_slice_of(const void *i, int32_t dtype, int64_t r, int64
   return to;
 }
 
-/* A block sorts a chunk by exchanges of pairs, one a thread: every other run of |run| keys falls. Pairs at most 32 apart
- * are of 64 keys that one warp has. */
+/* A block sorts a chunk by exchanges of pairs, one a thread: every other run of |run| keys falls. Pairs at most 32
+ * apart are of 64 keys that one warp has. */
 extern "C" __global__ void __launch_bounds__(512)
 moec_order_chunks(const void *i, int32_t i_dtype, const __grid_constant__ moec_cuda_shape y_shape, int64_t q,
                   int64_t rows, int64_t slices, int32_t bits, int64_t *chunks, int32_t *fault) {
@@ -50,7 +50,8 @@ moec_order_chunks(const void *i, int32_t i_dtype, const __grid_constant__ moec_c
       }
       __syncthreads();
     }
-    for (int k = threadIdx.x; k < MOEC_ORDER_CHUNK; k += MOEC_ORDER_THREADS) chunks[chunk * MOEC_ORDER_CHUNK + k] = keys[k];
+    for (int k = threadIdx.x; k < MOEC_ORDER_CHUNK; k += MOEC_ORDER_THREADS)
+      chunks[chunk * MOEC_ORDER_CHUNK + k] = keys[k];
     __syncthreads();
   }
 }

@@ -59,7 +59,8 @@ MOEC_INLINE void moec_plan_totals(const int32_t *counts, int64_t experts, int32_
 }
 
 /* One warp: before[e] becomes the first row of the block, for each expert of the group. Gives the rows so far. */
-MOEC_INLINE int32_t moec_plan_rows(int32_t so_far, int32_t here, const int32_t *all, int32_t *before, int32_t *offsets) {
+MOEC_INLINE int32_t moec_plan_rows(int32_t so_far, int32_t here, const int32_t *all, int32_t *before,
+                                   int32_t *offsets) {
   for (int32_t e = threadIdx.x; e - (int32_t)threadIdx.x < here; e += 32) {
     const int32_t own = e < here ? all[e] : 0;
     int32_t sum = own;

@@ -56,11 +56,11 @@ MOEC_INLINE NAME(slice_part) NAME(slice_load)(const T *from, int each) {
   return p;
 }
 
-/* The updates of slice |to|, which begin at |r| of the order, joined to |each| elements of the slice from |i| on, rounded
- * once. The next keys are asked for before the updates of these are needed. */
+/* The updates of slice |to|, which begin at |r| of the order, joined to |each| elements of the slice from |i| on,
+ * rounded once. The next keys are asked for before the updates of these are needed. */
 MOEC_INLINE void NAME(join_updates)(T *y, const T *u, const int64_t *sorted, int64_t r, int64_t to, int64_t rows,
                                     int32_t bits, int64_t size, int64_t i, int32_t reduction, int each) {
-  enum { AHEAD = 8, EACH = 16 / sizeof(T) };
+  enum { AHEAD = 4, EACH = 16 / sizeof(T) };
   int64_t keys[AHEAD];
   SUM sum[EACH];
 #pragma unroll

@@ -38,7 +38,8 @@ MOEC_INLINE int32_t NAME(top_short)(const T *from, int32_t n, int64_t inner, int
   uint32_t keys[8], taken = 0;
   int32_t place = 0;
 #pragma unroll
-  for (int j = 0; j < each; j++) keys[j] = j * 32 + self < n ? NAME(short_key)(from[(j * 32 + self) * inner], largest) : 0;
+  for (int j = 0; j < each; j++)
+    keys[j] = j * 32 + self < n ? NAME(short_key)(from[(j * 32 + self) * inner], largest) : 0;
   for (int p = 0; p < k; p++) {
     uint32_t best = 0, index = UINT32_MAX; /* of this lane's that are left */
 #pragma unroll
