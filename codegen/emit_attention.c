@@ -50,7 +50,8 @@ static void define_float(moec_buf *b, const char *name, double v) {
 static const char *const names[] = {"NAME",    "KERNEL", "B",    "S",            "T",           "H",    "G",
                                     "D",       "E",      "SCALE", "SOFTCAP",     "CAUSAL",      "MASK", "MASK_BY_HEAD",
                                     "MASK_BY_ROW", "SINK", "LSE", "LSE_BUFFER",  "OUT",         "DQ",   "DK",
-                                    "DV",      "DSINK",  "OUT_TYPE", "STORE", "SHARED"};
+                                    "DV",      "DSINK",  "OUT_TYPE", "STORE", "SHARED", "MULTIPLY", "PAIR",
+                                    "LOAD",    "Q_LINE", "K_LINE", "V_LINE", "Y_LINE", "LSE_LINE", "DY_LINE"};
 
 static void define_sizes(moec_emit *e, const moec_kattention *t) {
   define_size(e, "B", t->b);
@@ -84,13 +85,41 @@ static void define_results(moec_buf *b, const moec_kattention *t) {
   else moec_buf_puts(b, "(x)\n");
 }
 
+/* Where vectors begin, and what tensor cores do with their elements. */
+static void define_views(moec_emit *e, const moec_kattention *t) {
+  static const struct {
+    moec_koperand o;
+    const char *name;
+  } lines[] = {{MOEC_KOPERAND_Q, "Q_LINE"}, {MOEC_KOPERAND_K, "K_LINE"},     {MOEC_KOPERAND_V, "V_LINE"},
+               {MOEC_KOPERAND_Y, "Y_LINE"}, {MOEC_KOPERAND_LSE, "LSE_LINE"}, {MOEC_KOPERAND_DY, "DY_LINE"}};
+  const char *type = moec_dtype_get(t->dtype)->text;
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    const moec_kview *v = &t->views[lines[i].o];
+    if (!v->is) continue;
+    moec_buf_printf(e->b, "#define %s(b, i, h) ((const %s *)a->buf[%u] + ", lines[i].name,
+                    lines[i].o == MOEC_KOPERAND_LSE ? "float" : moec_dtype_get(t->dtype)->c, v->arg);
+    moec_emit_dim(e, v->offset);
+    for (int k = 0; k < 3; k++) {
+      moec_buf_printf(e->b, " + (%c) * ", "bih"[k]);
+      moec_emit_dim(e, v->strides[k]);
+    }
+    moec_buf_puts(e->b, ")\n");
+  }
+  moec_buf_printf(e->b, "#define MULTIPLY moec_multiply_%s\n#define PAIR moec_pair_%s\n#define LOAD moec_load_%s\n",
+                  type, type, type);
+}
+
+static bool needs_function(const moec_emit_attention_text *text, moec_koperand o) {
+  return !text->views || o == MOEC_KOPERAND_MASK || o == MOEC_KOPERAND_SINK;
+}
+
 void moec_emit_attention(moec_buf *b, moec_arena *a, const moec_kernel *k, const char *symbol,
                          const moec_emit_attention_text *text) {
   const moec_kattention *t = k->attention;
-  const moec_embedded_file *file = moec_embedded_find(t->grad ? text->gradient : text->forward);
   moec_emit e;
   for (int o = 0; o < MOEC_KOPERAND_COUNT; o++)
-    if (t->operands[o]) operand_function(b, a, t->operands[o], symbol, (moec_koperand)o, text);
+    if (t->operands[o] && needs_function(text, (moec_koperand)o))
+      operand_function(b, a, t->operands[o], symbol, (moec_koperand)o, text);
   moec_emit_init(&e, k, symbol, b);
   e.direct = true;
   moec_buf_printf(b, "#define NAME(x) %s_##x\n#define KERNEL %s\n", symbol, symbol);
@@ -98,7 +127,11 @@ void moec_emit_attention(moec_buf *b, moec_arena *a, const moec_kernel *k, const
   define_scores(b, t);
   define_results(b, t);
   if (text->shared) moec_buf_printf(b, "#define SHARED %u\n", text->shared);
-  if (file) moec_buf_write(b, file->begin, file->size);
+  if (text->views) define_views(&e, t);
+  const char *name = t->grad ? text->gradient : text->forward;
+  const moec_embedded_file *file = moec_embedded_find(name);
+  if (text->views) moec_embedded_write(b, name);
+  else if (file) moec_buf_write(b, file->begin, file->size); /* what it includes is for checks of it alone */
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     moec_buf_printf(b, "#undef %s\n", names[i]);
   moec_emit_fini(&e);

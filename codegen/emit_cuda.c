@@ -327,54 +327,25 @@ static void *operand_lanes(moec_arena *a, const moec_kernel *operand) {
   return moec_lanes_of(a, operand, true);
 }
 
-/* Bytes of the work structs of codegen/kernels/attention.cu and attention_grad.cu. */
-static int64_t shared_bytes(const moec_kattention *t) {
-  int64_t lines = t->grad ? 32 : 64, masks = !t->operands[MOEC_KOPERAND_MASK]    ? 0
-                                             : t->mask_by_head || t->mask_by_row ? lines
-                                                                                 : 1;
-  int64_t d = t->d | 1, e = t->grad ? t->e | 1 : (t->e + 15) / 16 * 16, floats;
-  if (t->grad)
-    floats = 2 * 32 * (d + e) + 2 * 32 * 33 + 8 * t->e + 2 * 32;
-  else
-    floats = (64 + 32) * d + 32 * e + 64 * 33 + 3 * 64;
-  return 4 * (floats + 32 * masks);
-}
-
-static moec_dim blocks_of(moec_module *m, const moec_kattention *t, moec_dim n, int64_t size) {
-  moec_dim pairs = moec_dim_mul(m, t->b, t->g);
-  return moec_dim_mul(m, pairs, moec_dim_ceildiv(m, n, moec_dim_const(m, size)));
-}
-
-/* The tasks of both texts. */
-static moec_dim tasks_of(moec_module *m, const moec_kattention *t) {
-  moec_dim lines = moec_dim_mul(m, t->s, moec_dim_floordiv(m, t->h, t->g)),
-           n = moec_dim_const(m, 0);
-  const uint32_t none = MOEC_NO_BUFFER;
-  if (!t->grad) return blocks_of(m, t, lines, 64);
-  if (t->results[1] != none || t->results[2] != none) n = blocks_of(m, t, t->t, 32);
-  if (t->results[0] != none) n = moec_dim_add(m, n, blocks_of(m, t, lines, 32));
-  return t->results[3] != none ? moec_dim_add(m, n, t->h) : n;
-}
-
 static moec_status *attention_kernel(moec_buf *b, moec_arena *a, const moec_kernel *k,
                                      const char *symbol, moec_cuda_launch *out) {
   enum { MOST = 227 * 1024 };
-  moec_emit_attention_text text = {.target = &target,
-                                   .forward = "attention.cu",
-                                   .gradient = "attention_grad.cu",
-                                   .operand = "static __device__ void",
-                                   .lanes = operand_lanes};
-  int64_t bytes = shared_bytes(k->attention);
-  if (bytes > MOST)
+  const moec_cuda_attention form = moec_cuda_attention_of(k->m, k->attention);
+  if (form.shared > MOST)
     return moec_error(MOEC_UNSUPPORTED,
                       "%s: attention with heads of %lld and %lld: expected at most %d bytes of "
                       "shared memory, got %lld",
                       symbol, (long long)k->attention->d, (long long)k->attention->e, (int)MOST,
-                      (long long)bytes);
-  text.shared = (uint32_t)bytes;
+                      (long long)form.shared);
+  const moec_emit_attention_text text = {.target = &target,
+                                         .forward = form.half ? "attention_half.cu" : "attention.cu",
+                                         .gradient = form.half ? "attention_grad_half.cu" : "attention_grad.cu",
+                                         .operand = "static __device__ void",
+                                         .lanes = operand_lanes,
+                                         .shared = (uint32_t)form.shared,
+                                         .views = form.half};
   moec_emit_attention(b, a, k, symbol, &text);
-  *out = (moec_cuda_launch){
-      .rows = tasks_of(k->m, k->attention), .threads = 256, .teams = 1, .shared = text.shared};
+  *out = (moec_cuda_launch){.rows = form.rows, .threads = form.threads, .teams = 1, .shared = text.shared};
   out->scratch = moec_dim_const(k->m, 0);
   return NULL;
 }

@@ -73,6 +73,16 @@ bool moec_lanes_publish(const moec_lanes *l, const moec_kstmt *st);
 /* Whether |var| is one of the temporary's. */
 bool moec_lanes_has_var(const moec_ktemp *t, uint32_t var);
 
+/* emit_cuda_attention.c: which text of codegen/kernels a kernel of attention is, and how it is launched. */
+struct moec_kattention;
+typedef struct moec_cuda_attention {
+  bool half;      /* on tensor cores: attention_half.cu, attention_grad_half.cu */
+  int64_t shared; /* bytes of its work struct */
+  uint32_t threads;
+  moec_dim rows; /* tasks */
+} moec_cuda_attention;
+moec_cuda_attention moec_cuda_attention_of(moec_module *m, const struct moec_kattention *t);
+
 /* emit_cuda_vector.c: the elements of |var| that a thread takes at a time in all |loops| over it; at most |most|. */
 uint32_t moec_vector_of(moec_arena *a, const moec_kernel *k, const moec_kstmt *const *loops, size_t n, uint32_t var);
 /* Whether load |x| (store |st|) in a loop over |var| reads (writes) |v| neighbours, at a multiple of |v|. */

@@ -75,6 +75,7 @@ typedef struct moec_emit_attention_text {
   const char *operand;            /* what stands in front of an operand function */
   void *(*lanes)(moec_arena *a, const moec_kernel *operand); /* NULL: none */
   uint32_t shared;                                           /* bytes the text may use; 0: it has no such limit */
+  bool views; /* operands of 16 bits are views: the text wants to know where they are, not functions that copy them */
 } moec_emit_attention_text;
 void moec_emit_attention(moec_buf *b, moec_arena *a, const moec_kernel *k, const char *symbol,
                          const moec_emit_attention_text *text);

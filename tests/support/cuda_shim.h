@@ -112,6 +112,56 @@ static inline int __syncthreads_or(int v) {
   return r;
 }
 
+// What tensor cores do, and copies that are there at once, in place of codegen/kernels/tensor.cu.
+#define MOEC_EMULATED
+static inline void moec_load_tiles(unsigned *r, const unsigned short *row) {
+  unsigned lane = threadIdx.x % 32;
+  if ((unsigned long long)row % 16) __builtin_trap();
+  for (int t = 0; t < 4; t++) {
+    const unsigned short *from = moec_exchange(0xffffffffu, row, t * 8 + (int)lane / 4) + lane % 4 * 2;
+    r[t] = from[0] | (unsigned)from[1] << 16;
+  }
+}
+static inline void moec_load_tiles_across(unsigned *r, const unsigned short *row) {
+  unsigned lane = threadIdx.x % 32;
+  if ((unsigned long long)row % 16) __builtin_trap();
+  for (int t = 0; t < 4; t++) {
+    unsigned low = moec_exchange(0xffffffffu, row, t * 8 + (int)lane % 4 * 2)[lane / 4];
+    r[t] = low | (unsigned)moec_exchange(0xffffffffu, row, t * 8 + (int)lane % 4 * 2 + 1)[lane / 4] << 16;
+  }
+}
+static void moec_multiply_tiles(float *c, const unsigned *a, unsigned b0, unsigned b1, float (*load)(unsigned short)) {
+  static unsigned tiles[1024][6];
+  unsigned me = threadIdx.x, lane = me % 32;
+  unsigned(*warp)[6] = &tiles[me - lane], *own = warp[lane];
+  own[0] = a[0], own[1] = a[1], own[2] = a[2], own[3] = a[3], own[4] = b0, own[5] = b1;
+  __syncwarp();
+  for (unsigned i = 0; i < 4; i++)
+    for (unsigned k = 0; k < 16; k++) {
+      unsigned q = k % 8 / 2, shift = k % 2 * 16;
+      unsigned left = warp[lane / 4 * 4 + q][k / 8 * 2 + i / 2] >> shift;
+      unsigned right = warp[(lane % 4 * 2 + i % 2) * 4 + q][4 + k / 8] >> shift;
+      c[i] += load((unsigned short)left) * load((unsigned short)right);
+    }
+  __syncwarp();
+}
+static inline float moec_emulated_bf16(unsigned short v) { return __uint_as_float((unsigned)v << 16); }
+extern "C" {
+extern float (*moec_emulated_from_f16)(unsigned short);
+}
+static inline void moec_multiply_bf16(float *c, const unsigned *a, unsigned b0, unsigned b1) {
+  moec_multiply_tiles(c, a, b0, b1, moec_emulated_bf16);
+}
+static inline void moec_multiply_f16(float *c, const unsigned *a, unsigned b0, unsigned b1) {
+  moec_multiply_tiles(c, a, b0, b1, moec_emulated_from_f16);
+}
+static inline void moec_copy_16(unsigned short *to, const unsigned short *from, bool there) {
+  if ((unsigned long long)to % 16 || (unsigned long long)from % 16) __builtin_trap();
+  if (there) __builtin_memcpy(to, from, 16);
+  else __builtin_memset(to, 0, 16);
+}
+static inline void moec_copies_wait(void) {}
+
 // Half precision as docs/ir.md has it, in place of instructions; in the test.
 extern "C" {
 float (*moec_emulated_from_f16)(unsigned short);

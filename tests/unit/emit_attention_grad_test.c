@@ -39,6 +39,32 @@ typedef struct config {
   "%23 = broadcast(%21) {shape = [B, H, S, T], map = []} : f32[B, H, S, T]\n"                    \
   "%24 = lt(%4, %22) : bool[B, H, S, T]\n%5 = select(%24, %23, %4) : f32[B, H, S, T]\n"
 
+#ifdef EMIT_HALVES /* what tensor cores do: vectors of halves, by 16 bytes */
+static const config configs[] = {
+    {"plain", "B=2 S=5 T=7", "bf16", 4, 4, 24, 16, HALF, NO, false, NULL, NULL, false, "qkv"},
+    {"gqa causal", "B=1 S=70 T=70", "bf16", 4, 2, 16, 16, "0x1p-2", NO, true, NULL, NULL, false, "qkv"},
+    {"T > S", "B=1 S=9 T=150", "f16", 2, 1, 8, 24, HALF, NO, true, NULL, NULL, false, "qkv"},
+    {"T < S with sinks", "B=1 S=40 T=9", "bf16", 2, 2, 8, 8, HALF, NO, true, NULL, NULL, true, "qkvs"},
+    {"softcap and sinks", "B=2 S=20 T=20", "f16", 4, 2, 24, 8, HALF, "0x1.8p+1", true, NULL, NULL, true, "qkvs"},
+    {"one query", "B=2 S=1 T=80", "bf16", 8, 8, 16, 16, "0x1p-2", NO, true, NULL, NULL, false, "qkv"},
+    {"wide heads", "B=1 S=17 T=20", "bf16", 1, 1, 136, 256, "0x1p-4", NO, true, NULL, NULL, false, "qkv"},
+    {"no batch", "B=0 S=5 T=7", "bf16", 4, 2, 8, 8, ONE, NO, true, NULL, NULL, true, "qkvs"},
+    {"no queries", "B=2 S=0 T=7", "bf16", 4, 2, 8, 8, ONE, NO, false, NULL, NULL, true, "qkvs"},
+    {"no keys", "B=2 S=7 T=0", "bf16", 4, 2, 8, 8, ONE, NO, false, NULL, NULL, true, "qkvs"},
+    {"added by query", "B=2 S=20 T=70", "bf16", 4, 2, 24, 8, HALF, NO, false, "bf16[B, 1, S, T]", NULL, false, "qkv"},
+    {"added by key", "B=2 S=20 T=33", "f16", 4, 2, 24, 8, HALF, NO, false, "f16[B, 1, 1, T]", NULL, false, "qkv"},
+    {"bool by head", "B=2 S=20 T=40", "bf16", 4, 2, 8, 8, HALF, NO, false, "bool[B, 4, 1, T]", NULL, false, "qkv"},
+    {"hidden rows", "B=2 S=20 T=20", "bf16", 4, 2, 8, 8, HALF, NO, true, "bool[B, 1, S, 1]", NULL, false, "qkv"},
+    {"hidden rows with sinks", "B=2 S=20 T=20", "bf16", 4, 2, 8, 8, HALF, NO, true, "bool[B, 1, S, 1]", NULL, true,
+     "qkvs"},
+    {"window with sinks", "B=1 S=70 T=70", "bf16", 4, 2, 16, 16, "0x1p-2", NO, false, "bool[B, T]", WINDOW, true,
+     "qkvs"},
+    {"dq only", "B=2 S=20 T=33", "bf16", 4, 2, 8, 8, HALF, NO, true, NULL, NULL, false, "q"},
+    {"dk only", "B=2 S=20 T=33", "bf16", 4, 2, 8, 8, HALF, NO, true, NULL, NULL, false, "k"},
+    {"dv only", "B=2 S=20 T=33", "bf16", 4, 2, 8, 8, HALF, NO, true, NULL, NULL, false, "v"},
+    {"dsink and dq", "B=2 S=20 T=33", "bf16", 4, 2, 8, 8, HALF, NO, true, NULL, NULL, true, "sq"},
+};
+#else
 static const config configs[] = {
     {"plain", "B=2 S=5 T=7", "f32", 4, 4, 24, 12, HALF, NO, false, NULL, NULL, false, "qkv"},
     {"gqa causal", "B=2 S=70 T=70", "f32", 8, 2, 16, 16, "0x1p-2", NO, true, NULL, NULL, false, "qkv"},
@@ -83,6 +109,7 @@ static const config configs[] = {
     {"dsink only", "B=2 S=20 T=33", "f32", 4, 2, 24, 12, HALF, NO, true, NULL, NULL, true, "s"},
     {"dsink and dq", "B=2 S=20 T=33", "f32", 4, 2, 24, 12, HALF, NO, true, NULL, NULL, true, "sq"},
 };
+#endif
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
 /* Text of a config, for as long as its case is used. */
@@ -145,7 +172,12 @@ static emit_case grad_case(const config *c, text *x) {
                         c->h, c->d, t, c->g, c->d, t, c->g, c->e);
   if (c->sink) n += (size_t)snprintf(x->body + n, sizeof x->body - n, ", %s[%d]", t, c->h);
   snprintf(x->body + n, sizeof x->body - n, "\n");
-  return (emit_case){c->name, c->sizes, "1", x->inputs, x->outputs, x->body, strcmp(t, "f32") ? 0 : 2e-5};
+#ifdef EMIT_HALVES
+  const double tolerance = 1.0 / 32; /* gradients of scores are rounded before they are summed */
+#else
+  const double tolerance = strcmp(t, "f32") ? 0 : 2e-5;
+#endif
+  return (emit_case){c->name, c->sizes, "1", x->inputs, x->outputs, x->body, tolerance};
 }
 
 /* Inputs of |x| but y, lse, dy give y and lse. */
@@ -209,6 +241,18 @@ START_TEST(kernels_compute_what_the_body_says) {
 }
 END_TEST
 
+#ifdef EMIT_HALVES
+/* And of attention itself, in the same configs. */
+START_TEST(forward_too) {
+  static text texts[CONFIGS];
+  emit_case cases[CONFIGS];
+  for (size_t i = 0; i < CONFIGS; i++) cases[i] = forward_case(&configs[i], &texts[i]);
+  emit_check_all(cases, CONFIGS);
+}
+END_TEST
+
+UNIT_MAIN("emit_halves", kernels_compute_what_the_body_says, forward_too)
+#else
 /* Operands that are moved on the way in, results that have other shapes. */
 static const emit_case moved[] = {
     {"moved", "B=2 S=40", "1",
@@ -240,3 +284,4 @@ START_TEST(operands_are_moved_in_place) { emit_check_all(moved, sizeof moved / s
 END_TEST
 
 UNIT_MAIN("emit_attention_grad", kernels_compute_what_the_body_says, operands_are_moved_in_place)
+#endif
