@@ -177,6 +177,7 @@ bool moec_kspace_cut(moec_kspace *s, moec_kpool *p, const moec_kloops *loops);
 typedef struct moec_kuses {
   uint32_t *count; /* by expression: operands and stores that read it */
   bool *keep;      /* costly, and several loops over one variable need it: worth a row temporary */
+  bool *joins;     /* a reduction that a loop over columns computes on its way */
   moec_kx *reduces;
   size_t n_reduces, cap_reduces;
 } moec_kuses;

@@ -295,10 +295,28 @@ static moec_dim trip_count(const scheduler *s, uint32_t var) {
   return moec_dim_sub(s->p->m, v->hi, v->lo);
 }
 
+/* The reductions that the loop over |var| around the stores of |nests| computes as well. */
+static nest joining(scheduler *s, const nest *nests, size_t n, uint32_t depth, uint64_t bound) {
+  nest r = {.n_vars = depth + 1, .act = ACCUMULATE};
+  uint32_t var = nests[0].vars[depth];
+  r.accs = MOEC_NEW_ARRAY(s->p->arena, moec_kx, s->uses.n_reduces + 1);
+  for (size_t i = 0; i < n; i++)
+    if (nests[i].act != STORES || nests[i].n_vars != depth + 1) return r;
+  for (size_t i = 0; i < s->uses.n_reduces; i++) {
+    moec_kx e = s->uses.reduces[i];
+    const moec_kx_node *k = moec_kx_get(s->p, e);
+    if (s->uses.joins[e.i] && k->id == var && !(k->vars & ~bound) && !s->named[e.i] && !s->temp[e.i])
+      r.accs[r.n_accs++] = e;
+  }
+  return r;
+}
+
 static void emit_loop(scheduler *s, const nest *nests, size_t n, uint32_t depth, uint64_t bound) {
   uint32_t var = nests[0].vars[depth], stamp = ++s->stamp;
   for (size_t i = 0; i < n; i++) hoist_roots(s, &nests[i], bound, var, stamp);
-  moec_kstmt loop = {.kind = MOEC_KSTMT_LOOP, .id = var};
+  nest joined = joining(s, nests, n, depth, bound);
+  hoist_roots(s, &joined, bound, var, stamp);
+  moec_kstmt loop = {.kind = MOEC_KSTMT_LOOP, .id = var, .accs = joined.accs, .n_accs = joined.n_accs};
   for (size_t i = 0; i < n; i++)
     if (nests[i].act == ACCUMULATE && nests[i].n_vars == depth + 1)
       loop.accs = nests[i].accs, loop.n_accs = nests[i].n_accs;
@@ -306,10 +324,12 @@ static void emit_loop(scheduler *s, const nest *nests, size_t n, uint32_t depth,
   s->out = &loop.body, s->var = var, s->outer = bound;
   s->trips = moec_dim_mul(s->p->m, s->trips, trip_count(s, var));
   emit_nests(s, nests, n, depth + 1, bound | UINT64_C(1) << var);
+  innermost(s, &joined, bound | UINT64_C(1) << var);
   forget(s, outside.n_undo);
   s->out = outside.out, s->var = outside.var, s->outer = outside.outer, s->trips = outside.trips;
   loop.simd = !has_loop(&loop.body);
   push(s, loop);
+  for (uint32_t i = 0; i < joined.n_accs; i++) set_named(s, joined.accs[i]);
   for (size_t i = 0; i < loop.body.n;
        i++) /* what the loop kept is there for the loops that follow */
     if (loop.body.v[i].kind == MOEC_KSTMT_SAVE && nests[0].act != FILL)
@@ -324,17 +344,20 @@ static void keep_sums(scheduler *s, const nest *n) {
   }
 }
 
+/* Loops first: they may compute what single elements are waiting for. */
 static void emit_nests(scheduler *s, const nest *nests, size_t n, uint32_t depth, uint64_t bound) {
   for (size_t i = 0, j; i < n; i = j) {
     j = i + 1;
     if (nests[i].n_vars == depth) {
-      innermost(s, &nests[i], bound);
+      if (nests[i].act != STORES) innermost(s, &nests[i], bound);
       continue;
     }
     while (j < n && nests[j].n_vars > depth && nests[j].vars[depth] == nests[i].vars[depth]) j++;
     emit_loop(s, nests + i, j - i, depth, bound);
     for (size_t k = i; k < j && depth == 1; k++) keep_sums(s, &nests[k]);
   }
+  for (size_t i = 0; i < n; i++)
+    if (nests[i].n_vars == depth && nests[i].act == STORES) innermost(s, &nests[i], bound);
 }
 
 /* ---- sums over the rows of a chunk ----------------------------------------------------------- */

@@ -46,6 +46,39 @@ static void mark_kept(walk *w, moec_kx e, uint32_t var) {
   for (uint32_t i = 0; i < n->n_args; i++) mark_kept(w, n->args[i], var);
 }
 
+/* ---- reductions that join a loop over columns ----------------------------------------------- */
+
+static bool has_reduction(walk *w, moec_kx e) {
+  const moec_kx_node *n = moec_kx_get(w->p, e);
+  if (!e.i || !first_visit(w, e)) return false;
+  if (n->kind == MOEC_KX_REDUCE) return true;
+  for (uint32_t i = 0; i < n->n_args; i++)
+    if (has_reduction(w, n->args[i])) return true;
+  return false;
+}
+
+/* One loop over columns, which waits for no reduction. */
+static bool is_free(walk *w, const moec_knest *nest) {
+  w->stamp++;
+  for (size_t k = 0; k < nest->n_stores; k++)
+    if (has_reduction(w, nest->stores[k].value) || has_reduction(w, nest->stores[k].index)) return false;
+  return nest->n_vars == 1;
+}
+
+/* Reductions over the variable of such a loop that wait for none either. */
+static void find_joining(walk *w, const moec_knest *nests, size_t n_nests) {
+  for (size_t i = 0; i < n_nests; i++) {
+    if (!is_free(w, &nests[i])) continue;
+    for (size_t k = 0; k < w->u->n_reduces; k++) {
+      const moec_kx_node *r = moec_kx_get(w->p, w->u->reduces[k]);
+      w->stamp++;
+      if (r->id == nests[i].vars[0] && !has_reduction(w, r->args[0])) w->u->joins[w->u->reduces[k].i] = true;
+    }
+  }
+}
+
+/* ---- what loops share ----------------------------------------------------------------------- */
+
 /* Calls |visit| for what each loop computes; |row|: see moec_kuses_find. Reductions of one level over one variable
  * share a loop. */
 static void each_loop(walk *w, const moec_knest *nests, size_t n_nests,
@@ -54,9 +87,10 @@ static void each_loop(walk *w, const moec_knest *nests, size_t n_nests,
   for (size_t i = 0; i < u->n_reduces; i++) {
     const moec_kx_node *r = moec_kx_get(w->p, u->reduces[i]);
     if (row.i && r->id == moec_kx_get(w->p, row)->id) continue; /* over rows: its nest is the loop */
+    if (u->joins[u->reduces[i].i]) continue;
     for (size_t k = 0; k < u->n_reduces; k++) {
       const moec_kx_node *s = moec_kx_get(w->p, u->reduces[k]);
-      if (s->id != r->id || s->level != r->level) continue;
+      if (s->id != r->id || s->level != r->level || u->joins[u->reduces[k].i]) continue;
       if (k < i) break; /* visited with that one */
       if (k == i) w->stamp++;
       visit(w, s->args[0], s->id);
@@ -66,12 +100,17 @@ static void each_loop(walk *w, const moec_knest *nests, size_t n_nests,
     w->stamp++;
     for (size_t k = 0; nests[i].n_vars && k < nests[i].n_stores; k++)
       visit(w, moec_kstore_operand(w->p, &nests[i].stores[k]), nests[i].vars[nests[i].n_vars - 1]);
+    for (size_t k = 0; nests[i].n_vars == 1 && k < u->n_reduces; k++) {
+      const moec_kx_node *r = moec_kx_get(w->p, u->reduces[k]);
+      if (u->joins[u->reduces[k].i] && r->id == nests[i].vars[0]) visit(w, r->args[0], r->id);
+    }
   }
 }
 
 void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size_t n_nests, moec_kx row) {
   *u = (moec_kuses){.count = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n),
-                    .keep = MOEC_NEW_ARRAY(p->arena, bool, p->n)};
+                    .keep = MOEC_NEW_ARRAY(p->arena, bool, p->n),
+                    .joins = MOEC_NEW_ARRAY(p->arena, bool, p->n)};
   walk w = {.p = p, .u = u, .stamp = 1, .seen = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n)};
   w.var = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n);
   w.loops = MOEC_NEW_ARRAY(p->arena, uint32_t, p->n);
@@ -80,6 +119,7 @@ void moec_kuses_find(moec_kuses *u, moec_kpool *p, const moec_knest *nests, size
       count_uses(&w, nests[i].stores[k].value);
       count_uses(&w, nests[i].stores[k].index);
     }
+  if (!row.i) find_joining(&w, nests, n_nests); /* the loops of a chunk are many */
   each_loop(&w, nests, n_nests, row, count_loop);
   each_loop(&w, nests, n_nests, row, mark_kept);
 }

@@ -28,6 +28,10 @@ static const emit_case goldens[] = {
      "%4 = gather(%1, %2) {axis = 0} : f32[B, 6]\n%5 = pad(%4, %3) {lo = [0, 1], hi = [0, 0]} : "
      "f32[B, 7]\n",
      0},
+    {"sum_beside", "B=5", "B", "%1 \"x\" : f32[B, 32], %2 \"y\" : f32[B, 32]", "%4 \"s\", %5 \"z\"",
+     "%3 = mul(%1, %2) : f32[B, 32]\n%4 = reduce_sum(%3) {axes = [1]} : f32[B]\n"
+     "%5 = sub(%3, %2) : f32[B, 32]\n",
+     0},
 };
 
 static void emit_one(const emit_case *c, moec_buf *text) {
