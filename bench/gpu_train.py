@@ -27,7 +27,7 @@ def run(command, log, limit, environment=None):
         except subprocess.TimeoutExpired:
             status = f"not ended after {limit} s"
     if status:
-        print(f"{' '.join(command[:2])}: {status}: {open(log).read().strip()[-300:]}")
+        print(f"{' '.join(command[:2])}: {status}: {open(log).read().strip()[-300:]}", flush=True)
     return status == 0
 
 
@@ -37,7 +37,7 @@ def moec_cell(exes, out, layers, seq, recompute):
     name = os.path.join(out, f"{os.path.basename(exe)}-{seq}")
     command = [exe, "bench", "--mode", "train", "--dim", "batch=4", "--dim", f"seq={seq}", "--warmup", "5",
                "--steps", os.environ.get("STEPS", "100"), "--kernels", "--json", name + ".json"]
-    if not run(command, name + ".txt", LIMIT):
+    if not run(command, name + ".txt", int(os.environ.get("CELL_LIMIT", LIMIT))):
         return None
     r = json.load(open(name + ".json"))
     return {"arm": "moec", "layers": layers, "seq": seq, "recompute": recompute, "steps": r["steps"],
@@ -67,12 +67,11 @@ def gpu():
 
 
 def print_rows(rows):
-    print("| | layers | seq | recompute | mean / median / p95 / max, ms | p95 / median | kernels | peak, GiB |")
-    print("|---|---|---|---|---|---|---|---|")
     for r in rows:
         print(f"| {r['arm']} | {r['layers']} | {r['seq']} | {'block' if r['recompute'] else 'none'} | "
-              f"{r['mean']:.2f} / {r['median']:.2f} / {r['p95']:.2f} / {r['max']:.2f} | {r['p95'] / r['median']:.3f} | {r['kernels']} | "
-              f"{r['peak_bytes'] / GIB:.2f} |")
+              f"{r['mean']:.2f} / {r['median']:.2f} / {r['p95']:.2f} / {r['max']:.2f} | "
+              f"{r['p95'] / r['median']:.3f} | {r['kernels']} | "
+              f"{r['peak_bytes'] / GIB:.2f} |", flush=True)
 
 
 class Bars:
@@ -120,10 +119,17 @@ def main():
     os.makedirs(out, exist_ok=True)
     layers, seqs = [[int(x) for x in setting(*x)] for x in (("LAYERS", "4,8"), ("SEQS", "1024,4096"))]
     print(f"{time.strftime('%Y-%m-%d')}, {gpu()}; batch 4, bf16, forward, loss and backward")
-    rows = [moec_cell(exes, out, n, seq, r) for n in layers for seq in seqs for r in (False, True)]
-    rows = [r for r in rows if r] + torch_rows(out)
+    print("| | layers | seq | recompute | mean / median / p95 / max, ms | p95 / median | kernels | peak, GiB |")
+    print("|---|---|---|---|---|---|---|---|")
+    rows = []
+    for cell in [(n, seq, r) for n in layers for seq in seqs for r in (False, True)]:
+        row = moec_cell(exes, out, *cell)
+        rows += [row] if row else []
+        print_rows(rows[-1:] if row else [])
+    of_torch = torch_rows(out)
+    print_rows(of_torch)
+    rows += of_torch
     json.dump(rows, open(os.path.join(out, "rows.json"), "w"), indent=1)
-    print_rows(rows)
     bars = Bars(rows)
     for seq in seqs:
         for recompute in (False, True):
