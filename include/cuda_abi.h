@@ -90,10 +90,11 @@
  *            const int32_t *offsets, void *y, int32_t y_dtype, int64_t experts, int64_t m, int64_t k,
  *            int32_t *turn)
  * loss.cu    T: f32, f16, bf16
- *   moec_loss_T(T *logits, const int64_t *labels, const float *scale, float *nll, int64_t rows, int64_t v, int64_t lead,
- *               int64_t ignore, int32_t *fault)
+ *   moec_loss_T(T *logits, const int64_t *labels, const float *scale, float *nll, int64_t rows, int64_t v,
+ *               int64_t lead, int64_t ignore, int32_t *fault)
  *                                            LINEAR_CROSS_ENTROPY: rows of |lead| elements, whole 16 bytes, become the
- *                                            gradients of scale[row] * nll[row]; nll NULL: none. work: rows, 1 per block
+ *                                            gradients of scale[row] * nll[row]; nll NULL: none.
+ *                                            work: rows, 1 per block
  *
  * update.cu  always there. Floats of |dtype| but f64, at multiples of 16. s NULL: a scale of 1. work: 2048 per block
  *   moec_add(float *to, int32_t more, const void *from, int32_t dtype, const moec_cuda_scale *s, int64_t n)
