@@ -99,6 +99,17 @@ static const op_case cases[] = {
     {"f64[3, 4]", "%9 = const() {data = i64[3] [2, -100, 0]} : i64[3]\n"
                   "%10, %11 = cross_entropy(%1, %9) {ignore = -100} : f32[3], f32[3]\n"
                   "%12 = add(%10, %11) : f32[3]\n%100 = cast(%12) {dtype = f64} : f64[3]\n", 0, 0},
+    /* by its body: of the loss and of the gradient by x, then of the gradient by w */
+    {"f64[3, 2]; f64[4, 2]", "%8 = const() {data = f32[3] [0.5, 1, -0.25]} : f32[3]\n"
+                             "%9 = const() {data = i64[3] [2, -100, 0]} : i64[3]\n"
+                             "%10, %11, %12 = linear_cross_entropy(%1, %2, %9, %8) {transposed = true, ignore = -100, "
+                             "chunk = 2} : f32[3], f64[3, 2], f64[4, 2]\n"
+                             "%13 = cast(%10) {dtype = f64} : f64[3]\n%14 = reduce_sum(%11) {axes = [1]} : f64[3]\n"
+                             "%100 = add(%13, %14) : f64[3]\n", 0, 0},
+    {"f64[3, 2]; f64[2, 4]", "%8 = const() {data = f32[3] [0.5, 1, -0.25]} : f32[3]\n"
+                             "%9 = const() {data = i64[3] [2, -100, 0]} : i64[3]\n"
+                             "%10, %11, %100 = linear_cross_entropy(%1, %2, %9, %8) {transposed = false, "
+                             "ignore = -100, chunk = 2} : f32[3], f64[3, 2], f64[2, 4]\n", 0, 0},
     {"f64[3, 5]", PLAN "%100 = moe.dispatch(%1, %51) {k = 2} : f64[6, 5]\n", 0, 0},
     {"f64[6, 3]; f64[4, 2, 3]; f64[4, 2]",
      PLAN "%100 = moe.grouped_dot(%1, %2, %53, %3) {transposed = true} : f64[6, 2]\n", 0, 0},
