@@ -370,6 +370,42 @@ START_TEST(lies) {
 }
 END_TEST
 
+/* Whatever a word of the records says: it is refused, or nothing outside of memory is touched. */
+START_TEST(any_word_may_lie) {
+  static const uint32_t values[] = {0, 1, 2, 5, 8, 20, 60, 0x7fffffff, MOEC_NONE};
+  static const moec_map cubin = {.data = (const uint8_t *)"cubin", .size = 5};
+  static const config small = {2, 1, 8, 8, true};
+  static sample x;
+  size_t size, opened = 0;
+  plan_builder *b = build(&small);
+  uint8_t *file = pb_finish(b, NULL, &cubin, &size);
+  free(b);
+  const moec_plan_section at = ((const moec_plan_header *)(const void *)file)->attentions;
+  uint32_t *words = (uint32_t *)(void *)(file + at.offset);
+  fill(&x, &small, 5);
+  for (size_t i = 0; i < at.count * sizeof(moec_plan_attention) / sizeof *words; i++) {
+    const uint32_t good = words[i];
+    for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+      moec_model *m;
+      words[i] = values[k];
+      pb_hash(file, size);
+      moec_status *s = moec_open_memory(file, size, NULL, &m);
+      opened += !s;
+      if (!s) {
+        give(m, &x, false);
+        moec_status_free(moec_forward(m));
+        moec_close(m);
+      }
+      moec_status_free(s);
+      UNIT_TRUE(fake->live == 0);
+    }
+    words[i] = good;
+  }
+  UNIT_TRUE(opened > 100);
+  free(file);
+}
+END_TEST
+
 static void setup(void) {
   static const char *const names[] = {"libcuda.so.1", "libcublas.so.13", "libcudnn.so.9"};
   const char *build_dir = getenv("MOEC_BUILD");
@@ -389,7 +425,8 @@ static void setup(void) {
 }
 
 int main(void) {
-  const TTest *const tests[] = {results_of_the_library, masks, refused, views_outside, many_sizes, lies};
+  const TTest *const tests[] = {results_of_the_library, masks, refused, views_outside, many_sizes, lies,
+                                any_word_may_lie};
   Suite *suite = suite_create("runtime_attention");
   TCase *tc = tcase_create("fake library");
   tcase_set_timeout(tc, 0);
