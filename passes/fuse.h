@@ -109,6 +109,7 @@ moec_status *moec_fuse_reorder(moec_graph *g) MOEC_MUST_USE;     /* the same fil
 moec_status *moec_fuse_split(moec_fuse_plan *p) MOEC_MUST_USE; /* passes/fuse_split.c; needs graph and symbols only */
 /* Whether computing |v| again in |readers| kernels costs no more than storing it. */
 bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers); /* passes/fuse_cost.c */
+bool moec_fuse_stays_mask(const moec_fuse_plan *p, moec_value v, const moec_reads *reads); /* the same file */
 void moec_fuse_foresee(moec_fuse_plan *p); /* fills likely_stored */
 bool moec_fuse_is_heavy(moec_op op);       /* transcendental: not worth computing twice */
 void moec_fuse_merge(moec_fuse_plan *p);                        /* passes/fuse_merge.c */

@@ -187,7 +187,9 @@ static void decide_value(moec_fuse_plan *p, moec_value v, moec_node n) {
   bool ok = !p->must[v.i];
   for (const moec_reads *r = p->reads[v.i]; r; r = r->next) readers++;
   if (!readers && !p->must[v.i]) return;
-  if (ok && readers > 1) ok = moec_op_cls(op) != MOEC_CLASS_REDUCE && moec_fuse_recompute(p, v, readers);
+  if (ok && readers > 1)
+    ok = moec_op_cls(op) != MOEC_CLASS_REDUCE &&
+         (moec_fuse_recompute(p, v, readers) || moec_fuse_stays_mask(p, v, p->reads[v.i]));
   for (const moec_reads *r = p->reads[v.i]; ok && r; r = r->next) ok = fits(p, v, n, r);
   if (ok) compute_inline(p, v, n);
   else store(p, v, n);

@@ -71,6 +71,13 @@ for family in mixtral qwen3_moe deepseek_v2 deepseek_v3 gpt_oss minimax_m3 qwen3
   [ $family = minimax_m3 ] && allowed=1
   [ "$squares" -eq $allowed ] || fail "$family: expected $allowed seq x seq values, got $squares"
 done
+# Also where a forward and a backward attention read the same mask, each looks at attention_mask itself: what the mask is
+# can then be told to a library.
+"$MOEC" compile "$dir/qwen3_moe.onnx" -o "$dir/block" --target cpu --weights "$MOEC_SOURCE/tests/data/qwen3_moe" \
+  --train --recompute block --dump-dir "$dir/block.dump"
+awk '/^fn /{head=$0} / = attention(_grad)?\(/ {n++; if (head !~ /: i64\[batch, seq\]/) print head}
+     END {if (n < 4) print "expected four attentions, got " n}' "$dir/block.dump"/*-fuse.ir >"$dir/masks"
+[ ! -s "$dir/masks" ] || fail "attentions read a stored mask: $(cat "$dir/masks")"
 "$dir/qwen3_moe" bench --weights "$MOEC_SOURCE/tests/data/qwen3_moe" --dim batch=2 --dim seq=32 --steps 5 \
   --json "$dir/bench.json" >"$dir/text"
 imported=$(number kernels_per_step)
