@@ -339,7 +339,8 @@ typedef struct moec_counters {
   uint64_t load_bytes, bind_bytes, step_bytes; /* arenas; the last is shared by the programs */
   uint64_t program_bytes[MOEC_PROGRAM_COUNT];  /* what each needs of it; 0: not placed yet */
   uint64_t planned_bytes[MOEC_PROGRAM_COUNT];  /* all that each works with: parameters, buffers, gradients */
-  uint64_t gradient_bytes, optimizer_bytes;    /* optimizer: moments, and copies of parameters */
+  uint64_t planned_update_bytes;               /* beside these, for the optimizer that was chosen, or AdamW */
+  uint64_t gradient_bytes, optimizer_bytes;    /* optimizer: moments, masters, copies of parameters */
   uint64_t live_bytes, peak_bytes;             /* all allocations of the runtime in the host's memory */
   uint64_t device_bytes, device_peak_bytes;    /* and in that of a device which has its own; else 0 */
   /* between the host and such a device, since opening: */

@@ -138,7 +138,7 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
       .bind_bytes = m->bind.size,
       .step_bytes = m->step.size,
       .gradient_bytes = m->train.grads.size + m->train.sums.size,
-      .optimizer_bytes = m->train.weights.size + m->train.moments.size,
+      .optimizer_bytes = m->train.weights.size + m->train.moments.size + m->train.scalars.size,
       .live_bytes = m->memory.live,
       .peak_bytes = m->memory.peak,
       .device_bytes = m->device_memory.live,
@@ -157,6 +157,7 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
     out->program_bytes[k] = m->bound->of[MOEC_AT_STEP + k].bytes;
     out->planned_bytes[k] = planned(m, (moec_program)k);
   }
+  out->planned_update_bytes = moec_rt_update_bytes(m);
   out->kernels_per_step = x->kernels;
   out->library_per_step = x->library;
   out->moe_per_step = x->regions;

@@ -72,6 +72,11 @@ static json_t *stages_json(const moec_model *m, moec_program program) {
   return o;
 }
 
+/* All that the measured steps work with. */
+static uint64_t planned(const moec_rt_bench *b, const moec_counters *c) {
+  return c->planned_bytes[b->program] + (b->updates ? c->planned_update_bytes : 0);
+}
+
 static json_t *counters_json(const moec_rt_bench *b) {
   moec_counters c;
   moec_counters_get(b->m, &c);
@@ -96,7 +101,7 @@ static json_t *counters_json(const moec_rt_bench *b) {
       {"gradient_bytes", c.gradient_bytes},
       {"optimizer_bytes", c.optimizer_bytes},
       {"peak_bytes", c.peak_bytes},
-      {"planned_bytes", c.planned_bytes[b->program]},
+      {"planned_bytes", planned(b, &c)},
       {"device_bytes", c.device_bytes},
       {"device_peak_bytes", c.device_peak_bytes},
   };
@@ -157,8 +162,7 @@ static void print_window(const moec_rt_bench *b) {
          (y->device_write_bytes - x->device_write_bytes) / n, (y->device_reads - x->device_reads) / n,
          (y->device_read_bytes - x->device_read_bytes) / n);
   printf("device memory: %" PRIu64 " bytes at most, planned %" PRIu64 " (%+.1f %%)\n", y->device_peak_bytes,
-         y->planned_bytes[b->program],
-         100 * ((double)y->device_peak_bytes / (double)y->planned_bytes[b->program] - 1));
+         planned(b, y), 100 * ((double)y->device_peak_bytes / (double)planned(b, y) - 1));
 }
 
 void moec_rt_bench_print(const moec_rt_bench *b) {

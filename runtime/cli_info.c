@@ -101,6 +101,7 @@ static moec_status *print_memory(moec_model *m) {
   for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
     if (moec_has_program(m, (moec_program)k)) print_bytes(all[k], c.planned_bytes[k]);
   }
+  if (c.planned_update_bytes) print_bytes("and an update (AdamW)", c.planned_update_bytes);
   return NULL;
 }
 

@@ -17,12 +17,15 @@ static moec_status *wrong(const char *fmt, ...) {
 
 /* ---- where they are ---------------------------------------------------------------------- */
 
+uint64_t moec_rt_scalars_bytes(const moec_model *m) {
+  return sizeof(moec_cuda_scale) + m->train.n * sizeof(moec_cuda_update);
+}
+
 moec_status *moec_rt_scalars_make(moec_model *m) {
   moec_rt_train *t = &m->train;
   const moec_cuda_scale one = {.scale = 1, .before = 1};
   if (t->scalars.data) return NULL;
-  uint64_t bytes = sizeof one + t->n * sizeof *t->next;
-  MOEC_TRY(moec_rt_device_reserve(m, &t->scalars, bytes, "scalars of updates"));
+  MOEC_TRY(moec_rt_device_reserve(m, &t->scalars, moec_rt_scalars_bytes(m), "scalars of updates"));
   return m->device->write(m, t->scalars.data, &one, sizeof one);
 }
 

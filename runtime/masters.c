@@ -84,29 +84,41 @@ static moec_status *move(moec_model *m, uint32_t k, uint8_t *to) {
   uint64_t copy, master;
   bytes_of(m, l, &copy, &master);
   if (copy) {
-    if (l->n) memcpy(to, m->buffers[l->weight], (size_t)l->n * element(l->type)); /* both are the host's */
+    if (l->n) memmove(to, m->buffers[l->weight], (size_t)l->n * element(l->type)); /* both are the host's */
     set_address(m, m->buffers, k, to);
   }
   l->master = master ? (void *)(to + copy) : m->buffers[l->weight];
   return master ? fill_master(m, l) : NULL;
 }
 
-moec_status *moec_rt_masters_make(moec_model *m) {
-  moec_rt_train *t = &m->train;
-  uint64_t total = 0, at = 0, copy, master;
-  if (!t->n || t->leaves[0].master) return NULL;
-  for (uint32_t k = 0; k < t->n; k++) {
-    bytes_of(m, &t->leaves[k], &copy, &master);
-    if (__builtin_add_overflow(total, copy, &total) || __builtin_add_overflow(total, master, &total))
-      return moec_rt_no_memory("parameters to be trained", UINT64_MAX);
+/* Bytes of all masters and moved copies; UINT64_MAX where there are too many. */
+static uint64_t all_bytes(const moec_model *m) {
+  uint64_t total = 0, copy, master;
+  for (uint32_t k = 0; k < m->train.n; k++) {
+    bytes_of(m, &m->train.leaves[k], &copy, &master);
+    if (__builtin_add_overflow(total, copy, &total) || __builtin_add_overflow(total, master, &total)) return UINT64_MAX;
   }
-  if (total) MOEC_TRY(moec_rt_device_reserve(m, &t->weights, total, "parameters to be trained"));
-  for (uint32_t k = 0; k < t->n; k++) {
-    bytes_of(m, &t->leaves[k], &copy, &master);
-    MOEC_TRY(move(m, k, total ? t->weights.data + at : NULL)); /* NULL: nothing in it has a size */
+  return total;
+}
+
+static moec_status *move_all(moec_model *m, bool any) {
+  uint64_t at = 0, copy, master;
+  for (uint32_t k = 0; k < m->train.n; k++) {
+    bytes_of(m, &m->train.leaves[k], &copy, &master);
+    MOEC_TRY(move(m, k, any ? m->train.weights.data + at : NULL)); /* NULL: nothing in it has a size */
     at += copy + master;
   }
   return NULL;
+}
+
+moec_status *moec_rt_masters_make(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  if (!t->n || t->leaves[0].master) return NULL;
+  uint64_t total = all_bytes(m);
+  if (total) MOEC_TRY(moec_rt_device_reserve(m, &t->weights, total, "parameters to be trained"));
+  moec_status *s = move_all(m, total != 0);
+  for (uint32_t k = 0; k < t->n && s; k++) t->leaves[k].master = NULL; /* all of them or none */
+  return s;
 }
 
 /* Steps of |schedule| that depend on what was updated, again. Nothing waits for them: their indices are constants,
@@ -159,10 +171,12 @@ moec_status *moec_rt_copies_fetch(moec_model *m) {
 
 /* ---- moments ----------------------------------------------------------------------------- */
 
+/* How many of them each element has. */
+static uint64_t moments_of(const moec_optimizer *o) { return o->kind == MOEC_ADAMW ? 2 : o->momentum != 0; }
+
 moec_status *moec_rt_moments_make(moec_model *m, const moec_optimizer *o) {
   moec_rt_train *t = &m->train;
-  uint64_t each = o->kind == MOEC_ADAMW ? 2 : o->momentum != 0;
-  uint64_t total = moec_rt_array(t->float_bytes, each);
+  uint64_t each = moments_of(o), total = moec_rt_array(t->float_bytes, each);
   if (!each || !t->n || t->leaves[0].first) return NULL;
   MOEC_TRY(moec_rt_device_reserve(m, &t->moments, total, "moments"));
   MOEC_TRY(m->device->fill(m, t->moments.data, 0, total));
@@ -172,4 +186,14 @@ moec_status *moec_rt_moments_make(moec_model *m, const moec_optimizer *o) {
     if (each == 2) l->second = (void *)(t->moments.data + t->float_bytes + l->offset);
   }
   return NULL;
+}
+
+uint64_t moec_rt_update_bytes(const moec_model *m) {
+  const moec_rt_train *t = &m->train;
+  moec_optimizer o = t->optimizer;
+  if (!t->n) return 0;
+  if (!t->chosen) moec_optimizer_defaults(MOEC_ADAMW, &o);
+  uint64_t weights = t->leaves[0].master ? t->weights.size : all_bytes(m), scalars = moec_rt_scalars_bytes(m), sum;
+  bool over = __builtin_add_overflow(weights, moec_rt_array(t->float_bytes, moments_of(&o)), &sum);
+  return over || __builtin_add_overflow(sum, scalars, &sum) ? UINT64_MAX : sum;
 }

@@ -102,6 +102,7 @@ moec_status *moec_rt_gradients_sum(struct moec_model *m) MOEC_MUST_USE;
 /* What gradients are multiplied by; NULL: nothing. */
 const moec_cuda_scale *moec_rt_scale(const struct moec_model *m);
 /* Memory for scalars. */
+uint64_t moec_rt_scalars_bytes(const struct moec_model *m);
 moec_status *moec_rt_scalars_make(struct moec_model *m) MOEC_MUST_USE;
 /* Unless a norm that nobody looked at was not finite. */
 moec_status *moec_rt_check_norm(struct moec_model *m) MOEC_MUST_USE;
@@ -115,6 +116,8 @@ moec_status *moec_rt_masters_apply(struct moec_model *m) MOEC_MUST_USE;
 moec_status *moec_rt_derive(struct moec_model *m) MOEC_MUST_USE;
 /* Moments for an optimizer like |o|, zeroed. */
 moec_status *moec_rt_moments_make(struct moec_model *m, const moec_optimizer *o) MOEC_MUST_USE;
+/* What updates need beside gradients, in the optimizer that was chosen or AdamW. */
+uint64_t moec_rt_update_bytes(const struct moec_model *m);
 /* The values of a leaf in f32 into |to|, of the host. */
 moec_status *moec_rt_leaf_values(const struct moec_model *m, const moec_rt_leaf *l, float *to) MOEC_MUST_USE;
 /* Compute copies that were updated into the host's memory. */

@@ -226,6 +226,7 @@ START_TEST(updates) {
   UNIT_OK(moec_optimizer_set(m, &o));
   train_fill(&t, 1);
   train_give(m, "x", t.x, 8), train_give(m, "labels", t.other, 8);
+  uint64_t planned = 0;
   for (int step = 0; step < 3; step++) {
     fake_cuda before = *fake;
     UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
@@ -233,6 +234,9 @@ START_TEST(updates) {
     UNIT_OK(moec_scale_gradients(m, 0.5));
     UNIT_OK(moec_clip_gradients(m, 0.1, NULL));
     UNIT_OK(moec_optimizer_step(m));
+    moec_counters_get(m, &c);
+    if (!step) planned = c.planned_update_bytes;
+    UNIT_TRUE(c.optimizer_bytes == planned && c.planned_update_bytes == planned);
     if (!step) continue;
     UNIT_TRUE(fake->waits == before.waits + 3 && fake->reads == before.reads + 3); /* was the norm before finite? */
     UNIT_TRUE(fake->allocs == before.allocs);
