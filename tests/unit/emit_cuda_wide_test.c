@@ -117,7 +117,7 @@ START_TEST(test_text) {
       {&wide[3], "moec_bf16x8 x0[8];"},
       {&wide[6], "moec_read_f32x4(&b0[row * 20000 + d"},
       {&wide[7], "moec_read_f32x4(&b0[row * (8 * s1) + d"},
-      {&wide[13], "moec_load_bf16(x0[i3].v[u])"},
+      {&wide[13], "moec_load_bf16(x0[i1].v[u])"},
       {&wide[13], "moec_load_bf16(x0[i1 + 1].v[u])"},
       {&wide[9], ") x0 = moec_read_bf16x8("},
       {&sliced[0], "MOEC_SLICES_JOIN(float, w0 + i, 8, 32, 8, "},
