@@ -9,7 +9,7 @@
  *   none    results of contractions, attention, the expert region and other work that is not worth doing twice;
  *           elementwise ops, norms and movement are computed again, since reading their operands costs what reading
  *           their result would; unless work of that kind reads it both here and there, so that it has to lie in memory
- *           both times
+ *           both times, or it is a reduction, one number for many
  *   block   the routing only (select and plan): a replay must take the same routes. In a bf16 model also the product of
  *           the router, which is one of f32 and slow there, and small. Everything else is computed again
  *
@@ -127,13 +127,38 @@ static bool lies_there_twice(const moec_graph *g, uint32_t n, const uint8_t *for
   return forward[v] && backward[v] && moec_op_cls(g->nodes[n].op) != MOEC_CLASS_LEAF;
 }
 
+/* By value: depends on the adjoints that F_bwd gets. The other values of the gradient part could be made in F_fwd. */
+static uint8_t *find_late(const joint *j) {
+  const moec_graph *g = j->g;
+  uint8_t *late = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
+  for (uint32_t i = 0; i < j->v->n_out; i++) late[j->seeds[i].i] = 1;
+  late[0] = 0;
+  for (uint32_t n = 1; n < g->n_nodes; n++) {
+    const moec_node_info *p = &g->nodes[n];
+    uint8_t any = 0;
+    for (uint32_t i = 0; i < p->n_in; i++) any |= late[g->edges[p->in + i].i];
+    for (uint32_t i = 0; i < p->n_out; i++) late[g->edges[p->out + i].i] = any;
+  }
+  return late;
+}
+
+static bool is_one_for_many(const moec_graph *g, moec_node n, const uint8_t *late) {
+  enum { MANY = 32 };
+  if (moec_op_cls(moec_op_of(g, n)) != MOEC_CLASS_REDUCE || late[moec_out(g, n, 0).i]) return false;
+  moec_ints axes = MOEC_ATTRS(g, n, REDUCE_SUM)->axes; /* the four structs are alike */
+  int64_t each, all = 1;
+  for (uint32_t i = 0; i < axes.n && all < MANY; i++)
+    all *= moec_dim_is_const(g->m, moec_ty(g, moec_in(g, n, 0)).dims[axes.v[i]], &each) ? each : MANY;
+  return all >= MANY;
+}
+
 /* Marks what F_bwd holds and what it reads, from its results backwards. Node order is topological: F's nodes were
  * compacted, the gradient's were appended. */
 static void cut(joint *j, moec_recompute mode, bool whole) {
   moec_graph *g = j->g;
   bool *routes = MOEC_NEW_ARRAY(j->m->arena, bool, g->n_nodes);
   uint8_t *forward = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
-  uint8_t *backward = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
+  uint8_t *backward = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values), *late = find_late(j);
   moec_find_routers(g, j->n_f, routes);
   for (uint32_t n = 1; n < j->n_f && mode == MOEC_RECOMPUTE_NONE; n++) mark_operands(g, n, forward);
   j->saved = MOEC_NEW_ARRAY(j->m->arena, uint8_t, g->n_values);
@@ -144,6 +169,7 @@ static void cut(joint *j, moec_recompute mode, bool whole) {
     const moec_node_info *p = &g->nodes[n];
     bool keep = n < j->n_f && (is_saved(mode, p->op, routes[n] && j->grad.narrow) ||
                                lies_there_twice(g, n, forward, backward));
+    keep = keep || (mode == MOEC_RECOMPUTE_NONE && is_one_for_many(g, (moec_node){n}, late));
     bool live = false;
     for (uint32_t i = 0; i < p->n_out; i++) {
       moec_value v = g->edges[p->out + i];
