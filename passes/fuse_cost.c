@@ -100,8 +100,8 @@ bool moec_fuse_recompute(const moec_fuse_plan *p, moec_value v, uint32_t readers
   return saved >= 0 && t.ops <= limit + m->ops_a_byte * saved / (t.numel * (readers - 1));
 }
 
-/* A mask stays in the attention that reads it, as long as that takes no more than arithmetic: codegen sees there what it
- * is, and can tell a library that has the same attention (codegen/kernel_attention_views.c). */
+/* A mask stays in the attention that reads it, as long as that takes no more than arithmetic: codegen sees there what
+ * it is, and can tell a library that has the same attention (codegen/kernel_attention_views.c). */
 bool moec_fuse_stays_mask(const moec_fuse_plan *p, moec_value v, const moec_reads *reads) {
   tally t = {.numel = moec_fuse_numel(p, v), .asked = v};
   for (const moec_reads *r = reads; r; r = r->next)
