@@ -1,5 +1,5 @@
-/* The step of a linear layer's loss: beside the node's results it has room for the logits of the tokens that it works on
- * at a time, which lives as long as the step. */
+/* The step of a linear layer's loss: beside the node's results it has room for the logits of the tokens that it
+ * works on at a time, which lives as long as the step. */
 #include "codegen/plan_flatten.h"
 
 /* [chunk, lead]: rows of whole 16 bytes. */

@@ -71,8 +71,8 @@ for family in mixtral qwen3_moe deepseek_v2 deepseek_v3 gpt_oss minimax_m3 qwen3
   [ $family = minimax_m3 ] && allowed=1
   [ "$squares" -eq $allowed ] || fail "$family: expected $allowed seq x seq values, got $squares"
 done
-# Also where a forward and a backward attention read the same mask, each looks at attention_mask itself: what the mask is
-# can then be told to a library.
+# Also where a forward and a backward attention read the same mask, each looks at attention_mask itself: what the mask
+# is can then be told to a library.
 "$MOEC" compile "$dir/qwen3_moe.onnx" -o "$dir/block" --target cpu --weights "$MOEC_SOURCE/tests/data/qwen3_moe" \
   --train --recompute block --dump-dir "$dir/block.dump"
 awk '/^fn /{head=$0} / = attention(_grad)?\(/ {n++; if (head !~ /: i64\[batch, seq\]/) print head}
