@@ -134,7 +134,7 @@ moec_status *moec_rt_bind_dims(moec_model *m, const moec_rt_list *dims) {
   int64_t values[MAX_DIMS];
   for (size_t i = 0; i < dims->n; i++) {
     const char *value;
-    int v;
+    int v = 0;
     MOEC_TRY(moec_rt_split("--dim", dims->items[i], names[i], NAME, &value));
     MOEC_TRY(parse_int("--dim", value, 0, &v));
     for (size_t k = 0; k < i; k++)
