@@ -174,10 +174,14 @@ moec_status *moec_rt_copies_fetch(moec_model *m) {
 /* How many of them each element has. */
 static uint64_t moments_of(const moec_optimizer *o) { return o->kind == MOEC_ADAMW ? 2 : o->momentum != 0; }
 
+static uint64_t moments_there(const moec_rt_leaf *l) { return l->second ? 2 : l->first != NULL; }
+
 moec_status *moec_rt_moments_make(moec_model *m, const moec_optimizer *o) {
   moec_rt_train *t = &m->train;
   uint64_t each = moments_of(o), total = moec_rt_array(t->float_bytes, each);
-  if (!each || !t->n || t->leaves[0].first) return NULL;
+  if (!t->n || moments_there(&t->leaves[0]) == each) return NULL;
+  for (uint32_t k = 0; k < t->n; k++) t->leaves[k].first = t->leaves[k].second = NULL; /* of an optimizer before it */
+  if (!each) return NULL;
   MOEC_TRY(moec_rt_device_reserve(m, &t->moments, total, "moments"));
   MOEC_TRY(m->device->fill(m, t->moments.data, 0, total));
   for (uint32_t k = 0; k < t->n; k++) {

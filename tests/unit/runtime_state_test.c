@@ -77,6 +77,33 @@ START_TEST(test_resuming_gives_the_same_bits) {
 }
 END_TEST
 
+/* Back at the first step another kind may be chosen: its moments are its own. */
+START_TEST(test_another_optimizer) {
+  uint8_t *file, *fresh_file;
+  char begin[256], path[256];
+  const moec_optimizer kinds[] = {momentum(), adamw(), momentum()};
+  moec_model *m = train_open(&files, train_target(train_build()), 1, &file);
+  unit_path(begin, files.dir, "begin");
+  unit_path(path, files.dir, "state");
+  UNIT_OK(moec_save_state(m, begin));
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    moec_model *fresh = train_open(&files, train_target(train_build()), 1, &fresh_file);
+    UNIT_OK(moec_optimizer_set(m, &kinds[i]));
+    UNIT_OK(moec_optimizer_set(fresh, &kinds[i]));
+    train(m, 0, 2);
+    train(fresh, 0, 2);
+    UNIT_TRUE(!memcmp(train_parameter(m, "w"), train_parameter(fresh, "w"), 16));
+    UNIT_OK(moec_save_state(m, path));
+    UNIT_OK(moec_load_state(fresh, path));
+    UNIT_OK(moec_load_state(m, begin));
+    moec_close(fresh);
+    free(fresh_file);
+  }
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
 /* The state |from| without the tensor |name|, or with |value| in its place. */
 static void rewrite(const char *from, const char *to, const char *name, const moec_tensor *value) {
   enum { MOST_TENSORS = 32 };
@@ -252,9 +279,9 @@ int main(void) {
   if (!train_possible()) return puts("skipped: no C++ compiler"), 77;
   Suite *suite = suite_create("state");
   TCase *tcase = tcase_create("state");
-  const TTest *const tests[] = {test_resuming_gives_the_same_bits, test_wrong_states_change_nothing,
-                                test_killed_writers, test_weights_go_back_as_they_came,
-                                test_inline_weights};
+  const TTest *const tests[] = {test_resuming_gives_the_same_bits, test_another_optimizer,
+                                test_wrong_states_change_nothing, test_killed_writers,
+                                test_weights_go_back_as_they_came, test_inline_weights};
   tcase_set_timeout(tcase, 0); /* ctest has one */
   tcase_add_unchecked_fixture(tcase, setup, teardown);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);
