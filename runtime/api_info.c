@@ -112,12 +112,14 @@ static const moec_rt_placement *latest(const moec_model *m) {
   return &m->bound->of[m->ran == MOEC_SCHEDULE_COUNT ? MOEC_AT_STEP : m->ran];
 }
 
-/* Parameters, constants, what is computed once from these and from sizes, the program's arena, its gradients. */
+/* Parameters, constants, what is computed once from these and from sizes, the program's arena, its gradients, and the
+ * memory that its steps work in by turns: that of a library too, where one runs them. */
 static uint64_t planned(const moec_model *m, moec_program program) {
   const moec_rt_placement *x = &m->bound->of[MOEC_AT_STEP + program];
   uint64_t parameters = m->device->in_host ? m->params.copies.size + m->params.mapped_bytes : m->device_params.size;
   if (!x->ready) return 0;
-  return parameters + m->load.size + m->bind.size + x->bytes + (program == MOEC_FORWARD ? 0 : m->train.grad_bytes);
+  return parameters + m->load.size + m->bind.size + x->bytes + x->need.shared +
+         (program == MOEC_FORWARD ? 0 : m->train.grad_bytes);
 }
 
 const char *moec_attention_note(const moec_model *m) { return m->attention_note ? m->attention_note : ""; }

@@ -141,6 +141,8 @@ static moec_status *describe(const moec_model *m, const call *x, const moec_rt_b
   }
   *fits = *fits && a->h % a->g == 0 && a->d % 8 == 0 && a->e % 8 == 0 && a->d <= MOST && a->e <= MOST;
   *fits = *fits && (!r->causal || a->s == a->t);
+  int64_t scores; /* cuDNN is told their strides */
+  *fits = *fits && !__builtin_mul_overflow(a->b * a->h, a->s, &scores) && scores <= INT64_MAX / a->t;
   a->scale = r->scale, a->dtype = r->dtype, a->grad = r->grad, a->causal = r->causal;
   a->lse = r->operands[MOEC_ATTENTION_LSE].arg != MOEC_NONE;
   for (int o = 0; o < MOEC_ATTENTION_OPERANDS && *fits; o++) {

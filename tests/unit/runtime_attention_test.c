@@ -294,6 +294,46 @@ START_TEST(refused) {
 }
 END_TEST
 
+/* Strides that cuDNN is told must be numbers of 64 bits. */
+START_TEST(too_many_scores) {
+  static const config plain = {4, 2, 16, 16, false};
+  plan_builder *b = build(&plain);
+  const moec_expr_ref many = pb_const(b, INT32_MAX), none = pb_const(b, 0);
+  for (int i = 0; i < 2; i++) {
+    moec_plan_attention *a = &b->attentions[i];
+    a->b = a->s = a->t = a->h = a->g = many;
+    for (int o = 0; o < MOEC_ATTENTION_OPERANDS; o++)
+      for (int k = 0; k < 3; k++) a->operands[o].strides[k] = none; /* all of them lie inside */
+  }
+  by_kernels(b, &plain, "no attention of these sizes and strides");
+}
+END_TEST
+
+static uint64_t planned(void) {
+  static sample x;
+  moec_model *m;
+  moec_counters c;
+  uint8_t *file;
+  UNIT_OK(finish(build(&usual), &m, &file));
+  fill(&x, &usual, 5);
+  give(m, &x, false);
+  UNIT_OK(moec_forward(m));
+  moec_counters_get(m, &c);
+  UNIT_TRUE(c.planned_bytes[MOEC_FORWARD] <= c.device_peak_bytes);
+  end(m, file);
+  return c.planned_bytes[MOEC_FORWARD];
+}
+
+/* What the library works in is planned. */
+START_TEST(room) {
+  uint64_t with = planned();
+  setenv("MOEC_CUDNN", "none", 1);
+  uint64_t without = planned();
+  unsetenv("MOEC_CUDNN");
+  ck_assert_uint_eq(with - without, 1024 + 256 + B * 5 * 4 * 16 * 4); /* the gradient's: its own, delta, dq in f32 */
+}
+END_TEST
+
 START_TEST(views_outside) {
   static sample x;
   const int64_t offsets[] = {8, -8, INT64_MAX - 7};
@@ -425,8 +465,8 @@ static void setup(void) {
 }
 
 int main(void) {
-  const TTest *const tests[] = {results_of_the_library, masks, refused, views_outside, many_sizes, lies,
-                                any_word_may_lie};
+  const TTest *const tests[] = {results_of_the_library, masks, refused, too_many_scores, room,
+                                views_outside, many_sizes, lies, any_word_may_lie};
   Suite *suite = suite_create("runtime_attention");
   TCase *tc = tcase_create("fake library");
   tcase_set_timeout(tc, 0);
