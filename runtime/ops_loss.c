@@ -49,7 +49,8 @@ moec_status *moec_rt_check_LINEAR_CROSS_ENTROPY(const moec_rt_call *c, moec_rt_n
   moec_rt_loss l = moec_rt_loss_of(c);
   const int64_t with_h[] = {l.transposed ? l.vocabulary : l.hidden, l.transposed ? l.hidden : l.vocabulary};
   if (l.tokens > INT32_MAX || l.hidden > INT32_MAX || l.vocabulary > INT32_MAX)
-    return moec_rt_mismatch(c, "expected sizes below 2^31");
+    return moec_rt_mismatch(c, "expected sizes below 2^31, got %" PRId64 " tokens, h %" PRId64 " and v %" PRId64,
+                            l.tokens, l.hidden, l.vocabulary);
   MOEC_TRY(moec_rt_expect(c, "w", w, x->dtype, 2, with_h));
   MOEC_TRY(moec_rt_expect(c, "labels", l.labels, MOEC_I64, 1, x->dims));
   MOEC_TRY(moec_rt_expect(c, "scale", l.scale, MOEC_F32, 1, x->dims));

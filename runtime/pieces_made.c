@@ -16,6 +16,8 @@ typedef struct rows {
 
 static rows rows_of(const moec_plan_piece *x) {
   rows r = {0, x->rank ? x->shape[0] : 1, 1};
+  for (uint32_t a = 0; a < x->rank; a++)
+    if (!x->shape[a]) return (rows){0}; /* the other sizes may be any */
   while (r.n == 1 && r.axis + 1 < x->rank) r.n = x->shape[++r.axis];
   for (uint32_t a = r.axis + 1; a < x->rank; a++) r.each *= x->shape[a]; /* checked on opening */
   return r;

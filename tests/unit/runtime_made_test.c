@@ -70,6 +70,9 @@ static plan_builder *build(const char *target, const char *how) {
   add_param(b, "wide", MOEC_F32, line);
   add_param(b, "turned", MOEC_F32, turned);
   add_param(b, "ones", MOEC_F32, ones);
+  moec_plan_piece empty = {.dtype = MOEC_BF16, .rank = 3, .shape = {0, INT64_MAX / 3, INT64_MAX / 5}};
+  for (uint32_t a = 0; a < 3; a++) empty.perm[a] = a;
+  add_param(b, "empty", MOEC_F32, empty);
   uint32_t y = pb_tensor(b, MOEC_BUFFER_OUTPUT, MOEC_BF16, 1, (moec_expr_ref[]){pb_const(b, LONG)});
   pb_step(b, MOEC_AT_STEP, MOEC_STEP_COPY, 1, 1, (uint32_t[]){w, y}, 0, NULL);
   pb_output(b, "y", y);
