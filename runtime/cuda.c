@@ -98,8 +98,7 @@ static void close_cuda(moec_model *m) {
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
-/* The caller's thread may be another than last time. */
-static moec_status *enter(moec_model *m) {
+moec_status *moec_rt_cuda_enter(moec_model *m) {
   return check(m, m->cuda->cu.context_set(m->cuda->context), "cuCtxSetCurrent");
 }
 
@@ -130,14 +129,14 @@ static moec_status *wait_for(moec_model *m) {
 /* From memory that is not pinned: the driver has taken the bytes when it returns. */
 static moec_status *write_to(moec_model *m, void *to, const void *from, uint64_t bytes) {
   if (!bytes) return NULL;
-  MOEC_TRY(enter(m));
+  MOEC_TRY(moec_rt_cuda_enter(m));
   m->traffic.writes++, m->traffic.write_bytes += bytes;
   return check(m, m->cuda->cu.write(moec_rt_address(to), from, bytes, m->cuda->stream), "copying to the device");
 }
 
 static moec_status *read_from(moec_model *m, void *to, const void *from, uint64_t bytes) {
   if (!bytes) return NULL;
-  MOEC_TRY(enter(m));
+  MOEC_TRY(moec_rt_cuda_enter(m));
   m->traffic.reads++, m->traffic.read_bytes += bytes;
   MOEC_TRY(check(m, m->cuda->cu.read(to, moec_rt_address(from), bytes, m->cuda->stream), "copying from the device"));
   return wait_for(m);
@@ -145,7 +144,7 @@ static moec_status *read_from(moec_model *m, void *to, const void *from, uint64_
 
 static moec_status *fill(moec_model *m, void *to, uint8_t byte, uint64_t bytes) {
   if (!bytes) return NULL;
-  MOEC_TRY(enter(m));
+  MOEC_TRY(moec_rt_cuda_enter(m));
   return check(m, m->cuda->cu.fill(moec_rt_address(to), byte, bytes, m->cuda->stream), "filling memory of the device");
 }
 
@@ -153,7 +152,7 @@ static moec_status *normal(moec_model *m, void *y, moec_dtype type, moec_dtype s
                            int64_t n) {
   int32_t types[2] = {(int32_t)type, (int32_t)stored};
   void *parameters[] = {&y, &types[0], &types[1], &start, &scale, &n};
-  MOEC_TRY(enter(m));
+  MOEC_TRY(moec_rt_cuda_enter(m));
   return moec_rt_cuda_launch(m, "normal", MOEC_DTYPE_NONE, n, 2048, parameters);
 }
 

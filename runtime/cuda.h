@@ -1,6 +1,6 @@
 /* One GPU: its driver, the cubin's functions, one stream. Files: cuda.c opening and memory, cuda_launch.c kernels,
- * cuda_steps.c library steps, cuda_gemm.c products, cuda_loss.c the loss of a linear layer, cuda_times.c times and
- * counts. */
+ * cuda_steps.c library steps, cuda_gemm.c products, cuda_grouped.c those of experts, cuda_attention.c attention by
+ * cuDNN, cuda_loss.c the loss of a linear layer, cuda_train.c training's arrays, cuda_times.c times and counts. */
 #ifndef MOEC_RUNTIME_CUDA_H
 #define MOEC_RUNTIME_CUDA_H
 
@@ -53,6 +53,10 @@ static inline moec_cu_address moec_rt_address(const void *at) { return (moec_cu_
 static inline int32_t *moec_rt_cuda_fault(const moec_model *m, const moec_plan_step *s) {
   return (int32_t *)(void *)m->cuda->device_faults.data + (s - m->plan.steps);
 }
+
+/* ---- cuda.c ---- */
+/* Before anything is started: the caller's thread may be another than last time. In a program begin() has done it. */
+moec_status *moec_rt_cuda_enter(moec_model *m) MOEC_MUST_USE;
 
 /* ---- cuda_launch.c ---- */
 moec_status *moec_rt_cuda_tables_make(moec_model *m) MOEC_MUST_USE;

@@ -174,6 +174,7 @@ static moec_status *find_plan(moec_model *m, const moec_cudnn_attention *of, moe
   while (i < MOEC_RT_MAX_BINDINGS && (!a->plans[i].plan || memcmp(&a->plans[i].plan->of, of, sizeof *of))) i++;
   if (i == MOEC_RT_MAX_BINDINGS) {
     moec_cudnn_plan *p;
+    MOEC_TRY(moec_rt_cuda_enter(m));
     MOEC_TRY(MOEC_RT_NEW(&m->memory, p, 1, "attention"));
     i = make_room(m);
     a->plans[i].plan = p;

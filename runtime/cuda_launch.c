@@ -134,7 +134,7 @@ moec_status *moec_rt_cuda_tables_make(moec_model *m) {
 moec_status *moec_rt_cuda_begin(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
   const moec_rt_plan *p = &m->plan;
   moec_rt_cuda_table *t = &m->cuda->tables[schedule];
-  MOEC_TRY(check(m, m->cuda->cu.context_set(m->cuda->context), "cuCtxSetCurrent"));
+  MOEC_TRY(moec_rt_cuda_enter(m));
   MOEC_TRY(moec_rt_cuda_attention_begin(m, schedule, b));
   for (uint32_t i = 0; i < p->n_symbols; i++) t->words[i] = (uint64_t)b->symbols[i];
   for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {

@@ -3,27 +3,34 @@
 
 enum { PER_BLOCK = 2048 };
 
+/* Outside of programs. */
+static moec_status *launch(moec_model *m, const char *name, int64_t work, int64_t per_block, void **parameters) {
+  MOEC_TRY(moec_rt_cuda_enter(m));
+  return moec_rt_cuda_launch(m, name, MOEC_DTYPE_NONE, work, per_block, parameters);
+}
+
 static moec_status *add(moec_model *m, float *to, bool more, moec_dtype type, const void *from,
                         const moec_cuda_scale *scale, int64_t n) {
   int32_t again = more, dtype = (int32_t)type;
   void *parameters[] = {&to, &again, &from, &dtype, &scale, &n};
-  return moec_rt_cuda_launch(m, "add", MOEC_DTYPE_NONE, n, PER_BLOCK, parameters);
+  return launch(m, "add", n, PER_BLOCK, parameters);
 }
 
 static moec_status *narrow(moec_model *m, moec_dtype type, void *to, const float *from, int64_t n) {
   int32_t to_dtype = (int32_t)type, from_dtype = MOEC_F32;
   void *parameters[] = {&to, &to_dtype, &from, &from_dtype, &n};
-  return moec_rt_cuda_launch(m, "cast", MOEC_DTYPE_NONE, n, PER_BLOCK, parameters);
+  return launch(m, "cast", n, PER_BLOCK, parameters);
 }
 
 static moec_status *squares(moec_model *m, moec_dtype type, const void *from, int64_t n, double *sums) {
   int32_t dtype = (int32_t)type;
   void *parameters[] = {&from, &dtype, &n, &sums};
-  return moec_rt_cuda_launch(m, "square_sum", MOEC_DTYPE_NONE, n, MOEC_RT_SQUARES, parameters);
+  return launch(m, "square_sum", n, MOEC_RT_SQUARES, parameters);
 }
 
 static moec_status *clip(moec_model *m, const double *sums, int64_t n, double max_norm, moec_cuda_scale *scale) {
   void *parameters[] = {&sums, &n, &max_norm, &scale};
+  MOEC_TRY(moec_rt_cuda_enter(m));
   return moec_rt_cuda_launch_blocks(m, "clip", MOEC_DTYPE_NONE, 1, parameters);
 }
 
@@ -32,7 +39,7 @@ static moec_status *update(moec_model *m, const moec_rt_update *u) {
   int32_t g_dtype = (int32_t)v.g_type, copy_dtype = (int32_t)v.copy_type;
   void *adamw[] = {&v.w, &v.first, &v.second, &v.g, &g_dtype, &v.copy, &copy_dtype, &v.n, &v.by, &v.scale};
   void *sgd[] = {&v.w, &v.first, &v.g, &g_dtype, &v.copy, &copy_dtype, &v.n, &v.by, &v.scale};
-  return moec_rt_cuda_launch(m, v.adamw ? "adamw" : "sgd", MOEC_DTYPE_NONE, v.n, PER_BLOCK, v.adamw ? adamw : sgd);
+  return launch(m, v.adamw ? "adamw" : "sgd", v.n, PER_BLOCK, v.adamw ? adamw : sgd);
 }
 
 const moec_rt_train_ops moec_rt_train_cuda = {add, narrow, squares, clip, update};

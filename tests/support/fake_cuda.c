@@ -55,7 +55,7 @@ int cuGetErrorName(int error, const char **out);
 int cuGetErrorString(int error, const char **out);
 
 enum { OK, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
-static void *current;
+static _Thread_local void *current;
 
 int cuInit(unsigned flags) { return flags ? INVALID_VALUE : OK; }
 int cuDeviceGetCount(int *out) { return *out = fake.devices, OK; }
@@ -141,6 +141,7 @@ int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, uns
                    void *s, void **parameters, void **extra) {
   fake_launch l = {.blocks = x, .threads = bx, .shared = shared};
   if (!x || y != 1 || z != 1 || !bx || bx > 1024 || by != 1 || bz != 1 || s != &stream || extra) return INVALID_VALUE;
+  if (current != &context) return INVALID_CONTEXT;
   if (fake.recording) return fake.graph[0]++, OK;
   memcpy(l.name, ((function *)f)->name, sizeof l.name);
   if (fake.n_launches < FAKE_LAUNCHES) fake.launches[fake.n_launches] = l;

@@ -1,5 +1,6 @@
 /* Programs that share a file: losses, gradients, micro-batches, optimizers, and what an update derives. */
 #include <math.h>
+#include <pthread.h>
 
 #include "base/safetensors.h"
 #include "base/tensor.h"
@@ -368,6 +369,36 @@ START_TEST(test_masters_are_exact) {
 }
 END_TEST
 
+/* What is done with gradients, all memory for it being there. */
+static void *work_elsewhere(void *model) {
+  moec_status *s = moec_clip_gradients(model, 1e-3, NULL);
+  if (!s) s = moec_scale_gradients(model, 2);
+  return s ? s : moec_optimizer_step(model);
+}
+
+/* A model is used by one thread at a time, not always by the same. */
+START_TEST(test_another_thread) {
+  uint8_t *file;
+  moec_model *m = open_plan(train_build(), 1, &file);
+  moec_optimizer o;
+  pthread_t other;
+  train_io t;
+  void *s;
+  moec_optimizer_defaults(MOEC_ADAMW, &o);
+  UNIT_OK(moec_optimizer_set(m, &o));
+  train_fill(&t, 1);
+  for (int i = 0; i < 2; i++) {
+    step(m, &t, 24, 0, NULL);
+    if (!i) UNIT_OK(work_elsewhere(m));
+  }
+  ck_assert_int_eq(pthread_create(&other, NULL, work_elsewhere, m), 0);
+  ck_assert_int_eq(pthread_join(other, &s), 0);
+  UNIT_OK((moec_status *)s);
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
 START_TEST(test_optimizer_errors) {
   uint8_t *file;
   moec_model *m = open_plan(train_build(), 1, &file);
@@ -452,7 +483,8 @@ int main(void) {
                                 test_parts_of_a_batch_add_up, test_optimizers,
                                 test_optimizer_errors,        test_masters_of_narrow_weights,
                                 test_sums_of_narrow_gradients, test_masters_are_exact,
-                                test_models_without_train,    test_poison};
+                                test_models_without_train,    test_poison,
+                                test_another_thread};
   tcase_set_timeout(tcase, 0); /* ctest has one */
   tcase_add_unchecked_fixture(tcase, setup, teardown);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);
