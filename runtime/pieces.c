@@ -25,11 +25,21 @@ static void add_axis(walk *w, int64_t size, int64_t to, int64_t from) {
   w->from[w->rank++] = from;
 }
 
+static bool is_empty(const moec_plan_piece *piece) {
+  for (uint32_t a = 0; a < piece->rank; a++)
+    if (!piece->shape[a]) return true;
+  return false;
+}
+
 /* The walk from |piece| to the parameter; returns the offset of its first element there. */
 static int64_t plan_walk(const moec_rt_plan *p, const moec_plan_piece *piece,
                          const moec_plan_tensor *t, walk *w) {
   int64_t to[MOEC_PLAN_MAX_RANK], from[MOEC_PLAN_MAX_RANK], to_step = 1, from_step = 1, first = 0;
   *w = (walk){.dst_type = (moec_dtype)t->dtype, .src_type = (moec_dtype)piece->dtype};
+  if (is_empty(piece)) { /* its other sizes may be any */
+    w->rank = 1, w->to[0] = w->from[0] = 1;
+    return 0;
+  }
   for (uint32_t a = t->rank; a-- > 0;) {
     to[a] = to_step;
     to_step *= p->static_values[p->pool[t->dims + a]];
