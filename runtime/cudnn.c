@@ -83,8 +83,7 @@ static moec_status *find_all(moec_cudnn *c) {
 #define ROW(field, symbol, parameters) {symbol, offsetof(moec_cudnn, field)},
       MOEC_CUDNN_FUNCTIONS(ROW)
 #undef ROW
-          {"cudnnGetVersion", offsetof(moec_cudnn, version)},
-      {"cudnnGetLastErrorString", offsetof(moec_cudnn, last_error)}};
+          {"cudnnGetLastErrorString", offsetof(moec_cudnn, last_error)}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     void *at = dlsym(c->library, list[i].symbol);
     if (!at) return moec_error(MOEC_UNSUPPORTED, "expected a newer libcudnn.so.9: it has no %s", list[i].symbol);

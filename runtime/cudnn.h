@@ -29,7 +29,6 @@ typedef void *moec_cudnn_descriptor;
 typedef struct moec_cudnn {
   void *library; /* NULL: not loaded */
   moec_cudnn_handle handle;
-  size_t (*version)(void); /* 91900: 9.19.0 */
   void (*last_error)(char *out, size_t size);
 #define MOEC_CU_FIELD(field, symbol, parameters) int(*field) parameters;
   MOEC_CUDNN_FUNCTIONS(MOEC_CU_FIELD)
