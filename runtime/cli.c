@@ -166,7 +166,7 @@ static const char usage[] =
     "  run    --input NAME=FILE.npy ... [--output NAME=FILE.npy ...] [--routes-out "
     "FILE.safetensors]\n"
     "  bench  --dim NAME=N ... [--mode forward|train|step] [--steps N] [--warmup N] [--seed N]\n"
-    "         [--json OUT]\n"
+    "         [--json OUT] [--kernels]\n"
     "  info   [--dim NAME=N ...]\n"
     "of models compiled with --train:\n"
     "  grad   --input NAME=FILE.npy ... -o OUT.safetensors [--routes FILE.safetensors] [--outputs]\n"

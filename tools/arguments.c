@@ -181,7 +181,7 @@ moec_status *moec_arguments_options(const arguments *a, moec_compile_options *ou
   for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
     if (strcmp(a->precision, precisions[i].name) == 0) out->precision = precisions[i].p;
   if (out->precision == MOEC_PRECISION_MODEL)
-    return moec_error(MOEC_INVALID_ARGUMENT, "--precision: expected f32, bf16 or f16, got \"%s\"", a->precision);
+    return moec_error(MOEC_INVALID_ARGUMENT, "--precision: expected f32 or bf16, got \"%s\"", a->precision);
   if (out->precision == MOEC_PRECISION_F32 || (out->precision == MOEC_PRECISION_BF16 && moec_arguments_cuda(a)))
     return NULL;
   return moec_error(MOEC_UNSUPPORTED, "--precision %s: the %s", a->precision,

@@ -19,6 +19,7 @@ model=$data/qwen3_moe/model.onnx
 MOEC_NVRTC=$dir/none.so refused "MOEC_NVRTC: cannot load NVRTC" "$MOEC" compile "$model" --target cuda
 refused "expected cpu, cuda or cuda:sm_90a" "$MOEC" compile "$model" --target cuda:sm_10
 refused "the cpu target computes in f32" "$MOEC" compile "$model" --target cpu --precision bf16
+refused "expected f32 or bf16" "$MOEC" compile "$model" --target cuda --precision half
 
 if ! "$MOEC" compile "$model" --target cuda -o "$dir/first" 2>"$dir/err"; then
   grep -q "expected NVIDIA's run-time compiler" "$dir/err" || fail "$(cat "$dir/err")"

@@ -120,6 +120,7 @@ START_TEST(test_wrong_usage) {
         "--mode train: this model was compiled without --train");
   fails("bench --mode sideways", 2, "--mode: expected forward, train or step, got 'sideways'");
   succeeds("--help", "usage:");
+  succeeds("--help", "[--kernels]");
 }
 END_TEST
 
