@@ -40,8 +40,9 @@ static void *take_blocks(void *arg) {
       continue;
     }
     moec_sha256(w->m->data + at, size, w->sums[i]);
-    /* Not needed soon: a model larger than memory should not look as if all of it were in use. */
-    madvise((void *)(uintptr_t)(w->m->data + at), size, MADV_DONTNEED);
+    /* Not needed soon: a model larger than memory should not look as if all of it were in use. Memory that is no
+     * file's would lose its contents. */
+    if (w->m->inode) madvise((void *)(uintptr_t)(w->m->data + at), size, MADV_DONTNEED);
   }
   return NULL;
 }

@@ -11,7 +11,8 @@ typedef struct moec_extent {
   size_t begin, end;
 } moec_extent;
 
-/* A read-only mapping of a whole regular file. */
+/* A read-only mapping of a whole regular file; or other memory, with nothing but |data| and |size|, which only
+ * moec_map_digest() takes. */
 typedef struct moec_map {
   const uint8_t *data; /* NULL when size is 0 */
   size_t size;
@@ -40,7 +41,7 @@ moec_status *moec_write_file(const char *path, const void *data, size_t size,
 void moec_sha256(const void *data, size_t size, uint8_t out[32]);
 void moec_sha256_hex(const void *data, size_t size, char out[65]);
 /* The digest by which a large file is known: SHA-256 over the SHA-256s of its blocks of 4 MiB. On |threads| threads, at
- * least 1. Pages that were read are given back to the system. */
+ * least 1. Pages of a file that were read are given back to the system. */
 moec_status *moec_map_digest(const moec_map *m, int threads, uint8_t out[32]) MOEC_MUST_USE;
 /* A 64-bit FNV-1a hash, for tables and structural hashes; start with MOEC_HASH_SEED. */
 #define MOEC_HASH_SEED 14695981039346656037ull

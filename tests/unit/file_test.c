@@ -263,6 +263,19 @@ START_TEST(digest_of_blocks_and_holes) {
 }
 END_TEST
 
+/* Pages of a file can be read again; those of other memory can't. */
+START_TEST(digest_of_memory_leaves_it) {
+  size_t size = 3 * (size_t)sysconf(_SC_PAGESIZE);
+  uint8_t *bytes = aligned_alloc(size / 3, size), first[32], second[32];
+  memset(bytes, 7, size);
+  UNIT_OK(moec_map_digest(&(moec_map){.data = bytes, .size = size}, 1, first));
+  UNIT_OK(moec_map_digest(&(moec_map){.data = bytes, .size = size}, 1, second));
+  ck_assert_mem_eq(first, second, sizeof first);
+  ck_assert(bytes[0] == 7 && bytes[size - 1] == 7);
+  free(bytes);
+}
+END_TEST
+
 START_TEST(fnv1a_of_known_texts) {
   ck_assert_uint_eq(moec_hash(MOEC_HASH_SEED, "", 0), 0xcbf29ce484222325u);
   ck_assert_uint_eq(moec_hash(MOEC_HASH_SEED, "foobar", 6), 0x85944171f73967e8u);
@@ -274,4 +287,4 @@ UNIT_MAIN("file", maps_user_files, interrupted_write_leaves_nothing, refuses_use
           refuses_inner_paths_by_their_text, refuses_inner_files_that_lead_elsewhere,
           writes_whole_files, discarded_file_leaves_the_old_one, writes_through_links_and_devices,
           refuses_places_to_write, sha256_of_known_texts, sha256_native_and_plain, digest_of_blocks_and_holes,
-          fnv1a_of_known_texts)
+          digest_of_memory_leaves_it, fnv1a_of_known_texts)
