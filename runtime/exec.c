@@ -77,18 +77,23 @@ static moec_status *poison_arena(moec_model *m, moec_schedule schedule, const mo
   return m->device->fill(m, m->step.data, 0xff, b->of[schedule].bytes);
 }
 
-moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
-  const moec_rt_plan *p = &m->plan;
-  uint32_t first = p->schedule_begin[schedule];
-  bool timed = m->timed && schedule >= MOEC_AT_STEP;
-  MOEC_TRY(poison_arena(m, schedule, b));
-  MOEC_TRY(m->device->begin(m, schedule, b));
+static moec_status *run_steps(moec_model *m, moec_schedule schedule, const moec_rt_binding *b, bool timed) {
+  uint32_t first = m->plan.schedule_begin[schedule];
   if (timed) MOEC_TRY(m->device->mark(m, 0));
-  for (uint32_t i = first; i < p->schedule_begin[schedule + 1]; i++) {
+  for (uint32_t i = first; i < m->plan.schedule_begin[schedule + 1]; i++) {
     MOEC_TRY(moec_rt_run_step(m, i, b));
     if (timed) MOEC_TRY(m->device->mark(m, i - first + 1));
   }
-  MOEC_TRY(m->device->end(m, schedule));
+  return NULL;
+}
+
+moec_status *moec_rt_run_schedule(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) {
+  bool timed = m->timed && schedule >= MOEC_AT_STEP;
+  MOEC_TRY(poison_arena(m, schedule, b));
+  MOEC_TRY(m->device->begin(m, schedule, b));
+  moec_status *s = run_steps(m, schedule, b, timed), *ended = m->device->end(m, schedule);
+  if (s) moec_status_free(ended); /* what was started before it is over, and complains of nothing later */
+  if (s || ended) return s ? s : ended;
   return timed ? add_times(m, schedule) : NULL;
 }
 

@@ -143,6 +143,7 @@ int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, uns
   if (!x || y != 1 || z != 1 || !bx || bx > 1024 || by != 1 || bz != 1 || s != &stream || extra) return INVALID_VALUE;
   if (current != &context) return INVALID_CONTEXT;
   if (fake.recording) return fake.graph[0]++, OK;
+  if (fake.fail_launch && !--fake.fail_launch) return OUT_OF_MEMORY;
   memcpy(l.name, ((function *)f)->name, sizeof l.name);
   if (fake.n_launches < FAKE_LAUNCHES) fake.launches[fake.n_launches] = l;
   fake.n_launches++;

@@ -17,6 +17,7 @@ typedef struct fake_launch {
 typedef struct fake_cuda {
   int devices; /* there are */
   unsigned fail_allocs; /* the next ones */
+  unsigned fail_launch; /* this one of the next launches; 0: none */
   int64_t live;         /* blocks of memory, contexts, streams, modules, handles: 0 when all are given back */
   uint64_t allocs, writes, reads, fills, copies, waits, n_launches, gemms, gemm_batch, maps;
   bool recording; /* what is started is counted in graph[] and does not run */
