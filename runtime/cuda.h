@@ -49,6 +49,12 @@ typedef struct moec_rt_cuda {
 } moec_rt_cuda;
 
 static inline moec_cu_address moec_rt_address(const void *at) { return (moec_cu_address)(uintptr_t)at; }
+static inline int64_t moec_rt_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+/* Of operands that may be missing, as kernels take them. */
+static inline void *moec_rt_data_of(const moec_tensor *t) { return t ? t->data : NULL; }
+static inline int32_t moec_rt_dtype_of(const moec_tensor *t) {
+  return t ? (int32_t)t->dtype : (int32_t)MOEC_DTYPE_NONE;
+}
 /* Where step |s| says that an index was out of range. */
 static inline int32_t *moec_rt_cuda_fault(const moec_model *m, const moec_plan_step *s) {
   return (int32_t *)(void *)m->cuda->device_faults.data + (s - m->plan.steps);

@@ -1,8 +1,6 @@
 /* Products of experts on the device: on matrix units where TMA can read the operands, else by plain kernels. */
 #include "runtime/cuda.h"
 
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
 /* ---- which kernel ------------------------------------------------------------------------ */
 
 /* A product's sizes: n rows of all experts, matrices of m by k. */
@@ -80,14 +78,11 @@ static moec_status *launch(moec_model *m, int kernel, void **parameters) {
   return moec_context(moec_cu_check(&c->cu, error, "cuLaunchKernel"), "%s", name);
 }
 
-static void *data_of(const moec_tensor *t) { return t ? t->data : NULL; }
-static int32_t dtype_of(const moec_tensor *t) { return t ? (int32_t)t->dtype : (int32_t)MOEC_DTYPE_NONE; }
-
 static moec_status *dot_by_wgmma(moec_model *m, const moec_rt_call *c, bool transposed, const sizes *z) {
   moec_tensor rows = *moec_rt_in(c, 0), w = *moec_rt_in(c, 1), offsets = *moec_rt_in(c, 2), y = *moec_rt_out(c, 0);
   const moec_tensor *b = moec_rt_in(c, 3);
-  void *bias = data_of(b);
-  int32_t bias_dtype = dtype_of(b), y_dtype = dtype_of(&y);
+  void *bias = moec_rt_data_of(b);
+  int32_t bias_dtype = moec_rt_dtype_of(b), y_dtype = moec_rt_dtype_of(&y);
   int64_t experts = z->experts, k = z->k, width = z->m;
   void *turn = m->cuda->turn.data;
   moec_cuda_tensor_map of_rows, of_w, of_y;
@@ -104,19 +99,19 @@ enum { TILE = 64 }; /* of codegen/kernels/grouped.cu */
 moec_status *moec_rt_cuda_grouped_dot(moec_model *m, const moec_rt_call *c) {
   moec_tensor rows = *moec_rt_in(c, 0), w = *moec_rt_in(c, 1), offsets = *moec_rt_in(c, 2), y = *moec_rt_out(c, 0);
   const moec_tensor *b = moec_rt_in(c, 3);
-  void *bias = data_of(b);
-  int32_t bias_dtype = dtype_of(b), y_dtype = dtype_of(&y), transposed = (int32_t)c->ints[0];
+  void *bias = moec_rt_data_of(b);
+  int32_t bias_dtype = moec_rt_dtype_of(b), y_dtype = moec_rt_dtype_of(&y), transposed = (int32_t)c->ints[0];
   sizes z = {rows.dims[0], w.dims[0], w.dims[transposed ? 1 : 2], w.dims[transposed ? 2 : 1]};
   if (on_matrix_units(&rows, &y, &z)) return dot_by_wgmma(m, c, transposed, &z);
   void *parameters[] = {&rows.data, &w.data,    &offsets.data, &bias, &bias_dtype, &y.data, &y_dtype,
                         &z.n,       &z.experts, &z.k,          &z.m,  &transposed};
-  int64_t work = z.n ? (ceil_div(z.n, TILE) + z.experts) * ceil_div(z.m, TILE) : 0;
+  int64_t work = z.n ? (moec_rt_ceil_div(z.n, TILE) + z.experts) * moec_rt_ceil_div(z.m, TILE) : 0;
   return moec_rt_cuda_launch(m, "grouped_dot", rows.dtype, work, 1, parameters);
 }
 
 moec_status *moec_rt_cuda_grouped_outer(moec_model *m, const moec_rt_call *c) {
   moec_tensor dy = *moec_rt_in(c, 0), x = *moec_rt_in(c, 1), offsets = *moec_rt_in(c, 2), y = *moec_rt_out(c, 0);
-  int32_t y_dtype = dtype_of(&y);
+  int32_t y_dtype = moec_rt_dtype_of(&y);
   sizes z = {x.dims[0], offsets.dims[0] - 1, dy.dims[1], x.dims[1]};
   if (on_matrix_units(&x, &y, &z)) {
     moec_cuda_tensor_map of_dy, of_x, of_y;
@@ -128,6 +123,6 @@ moec_status *moec_rt_cuda_grouped_outer(moec_model *m, const moec_rt_call *c) {
     return launch(m, KERNEL_wgmma_outer, parameters);
   }
   void *parameters[] = {&dy.data, &x.data, &offsets.data, &y.data, &y_dtype, &z.n, &z.experts, &z.m, &z.k};
-  int64_t work = z.experts * ceil_div(z.m, TILE) * ceil_div(z.k, TILE);
+  int64_t work = z.experts * moec_rt_ceil_div(z.m, TILE) * moec_rt_ceil_div(z.k, TILE);
   return moec_rt_cuda_launch(m, "grouped_outer", x.dtype, work, 1, parameters);
 }

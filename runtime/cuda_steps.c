@@ -4,8 +4,6 @@
 
 #include "runtime/cuda.h"
 
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
 static moec_cuda_shape shape_of(const moec_tensor *t) {
   moec_cuda_shape s = {.rank = t->rank};
   for (uint32_t a = 0; a < t->rank; a++) s.dims[a] = t->dims[a];
@@ -15,11 +13,8 @@ static moec_cuda_shape shape_of(const moec_tensor *t) {
 /* Parts of a row of |width| elements that a warp works on, as include/cuda_abi.h has them. */
 static int64_t parts_of(const moec_tensor *t, int64_t width) {
   int64_t bytes = (int64_t)moec_dtype_get(t->dtype)->bytes;
-  return ceil_div(width, width * bytes % 16 ? 32 : 512 / bytes);
+  return moec_rt_ceil_div(width, width * bytes % 16 ? 32 : 512 / bytes);
 }
-
-static void *data_of(const moec_tensor *t) { return t ? t->data : NULL; }
-static int32_t dtype_of(const moec_tensor *t) { return t ? (int32_t)t->dtype : (int32_t)MOEC_DTYPE_NONE; }
 
 /* y = x, where they are not the same already; no x: zeros. */
 static moec_status *start_as(moec_model *m, const moec_tensor *x, const moec_tensor *y) {
@@ -53,8 +48,8 @@ static moec_status *run_topk(moec_model *m, const moec_rt_call *c) {
   const moec_tensor *x = moec_rt_in(c, 0), *values = moec_rt_out(c, 0), *indices = moec_rt_out(c, 1);
   const moec_tensor *any = values ? values : indices;
   if (!any) return NULL;
-  return choose(m, x, moec_rt_axis_of(x, c->ints[0]), data_of(values), data_of(indices), any->dims[c->ints[0]],
-                (int32_t)c->ints[1]);
+  return choose(m, x, moec_rt_axis_of(x, c->ints[0]), moec_rt_data_of(values), moec_rt_data_of(indices),
+                any->dims[c->ints[0]], (int32_t)c->ints[1]);
 }
 
 static moec_status *run_select(moec_model *m, const moec_rt_call *c) {
@@ -66,7 +61,7 @@ static moec_status *run_scatter_elements(moec_model *m, const moec_rt_call *c) {
   moec_tensor i = *moec_rt_in(c, 1), u = *moec_rt_in(c, 2), y = *moec_rt_out(c, 0);
   moec_cuda_shape y_shape = shape_of(&y), i_shape = shape_of(&i);
   int64_t axis = c->ints[0], n = moec_tensor_numel(&i);
-  int32_t i_dtype = dtype_of(&i), reduction = (int32_t)c->ints[1], *fault = moec_rt_cuda_fault(m, c->step);
+  int32_t i_dtype = moec_rt_dtype_of(&i), reduction = (int32_t)c->ints[1], *fault = moec_rt_cuda_fault(m, c->step);
   MOEC_TRY(start_as(m, moec_rt_in(c, 0), &y));
   void *parameters[] = {&y.data, &i.data, &i_dtype, &u.data, &y_shape, &i_shape, &axis, &reduction, &fault};
   return moec_rt_cuda_launch(m, "scatter_elements", y.dtype, n ? n / i.dims[axis] : 0, 128, parameters);
@@ -88,7 +83,7 @@ enum { ORDER_CHUNK = 1024 };
 
 /* The keys of order.cu: first those of the chunks, then, where there is more than one, all of them. */
 static uint64_t order_room(int64_t rows) {
-  int64_t chunks = ceil_div(rows, ORDER_CHUNK);
+  int64_t chunks = moec_rt_ceil_div(rows, ORDER_CHUNK);
   return moec_rt_array((uint64_t)(chunks * ORDER_CHUNK + (chunks > 1 ? rows : 0)), sizeof(int64_t));
 }
 
@@ -102,9 +97,9 @@ static int32_t row_bits(int64_t rows) {
 static moec_status *sort_rows(moec_model *m, const moec_rt_call *c, slicing s, void **sorted) {
   moec_tensor i = *moec_rt_in(c, 1);
   moec_cuda_shape y_shape = shape_of(moec_rt_out(c, 0));
-  int32_t i_dtype = dtype_of(&i), *fault = moec_rt_cuda_fault(m, c->step);
+  int32_t i_dtype = moec_rt_dtype_of(&i), *fault = moec_rt_cuda_fault(m, c->step);
   int32_t bits = row_bits(s.rows);
-  int64_t chunks = ceil_div(s.rows, ORDER_CHUNK);
+  int64_t chunks = moec_rt_ceil_div(s.rows, ORDER_CHUNK);
   void *keys = m->shared.data;
   if (s.slices >= INT64_MAX >> bits) {
     return moec_rt_op_error(c, MOEC_INVALID_ARGUMENT, "expected places and updates of 62 bits together, got %" PRId64
@@ -159,10 +154,10 @@ static moec_status *run_conv(moec_model *m, const moec_rt_call *c) {
  * blocks at most. */
 static int64_t per_block_of(int64_t n) {
   enum { FEW = 4096, MOST_BLOCKS = 128, LEAST = 1024 };
-  return n <= FEW ? FEW : ceil_div(ceil_div(n, MOST_BLOCKS), LEAST) * LEAST;
+  return n <= FEW ? FEW : moec_rt_ceil_div(moec_rt_ceil_div(n, MOST_BLOCKS), LEAST) * LEAST;
 }
 
-static int64_t plan_blocks(int64_t n) { return n ? ceil_div(n, per_block_of(n)) : 1; }
+static int64_t plan_blocks(int64_t n) { return n ? moec_rt_ceil_div(n, per_block_of(n)) : 1; }
 
 static moec_status *run_plan(moec_model *m, const moec_rt_call *c) {
   moec_tensor chosen = *moec_rt_in(c, 0), perm = *moec_rt_out(c, 0), inv = *moec_rt_out(c, 1);
@@ -180,9 +175,9 @@ static moec_status *run_plan(moec_model *m, const moec_rt_call *c) {
 static moec_status *dispatch(moec_model *m, const moec_rt_call *c, const moec_tensor *x, const moec_tensor *perm,
                              const moec_tensor *w, int64_t k) {
   moec_tensor y = *moec_rt_out(c, 0);
-  void *from = x->data, *index = perm->data, *weights = data_of(w);
+  void *from = x->data, *index = perm->data, *weights = moec_rt_data_of(w);
   int64_t n = perm->dims[0], width = x->dims[1];
-  int32_t w_dtype = dtype_of(w), *fault = moec_rt_cuda_fault(m, c->step);
+  int32_t w_dtype = moec_rt_dtype_of(w), *fault = moec_rt_cuda_fault(m, c->step);
   void *parameters[] = {&from, &index, &weights, &w_dtype, &y.data, &n, &k, &width, &fault};
   return moec_rt_cuda_launch(m, "dispatch", x->dtype, width ? n : 0, 8, parameters);
 }
@@ -198,16 +193,16 @@ static moec_status *run_weight(moec_model *m, const moec_rt_call *c) {
 static moec_status *run_combine(moec_model *m, const moec_rt_call *c) {
   moec_tensor rows = *moec_rt_in(c, 0), inv = *moec_rt_in(c, 1), y = *moec_rt_out(c, 0);
   const moec_tensor *w = moec_rt_in(c, 2);
-  void *weights = data_of(w), *residual = data_of(moec_rt_in(c, 3));
+  void *weights = moec_rt_data_of(w), *residual = moec_rt_data_of(moec_rt_in(c, 3));
   int64_t k = c->ints[0], tokens = rows.dims[0] / k, width = rows.dims[1];
-  int32_t w_dtype = dtype_of(w), *fault = moec_rt_cuda_fault(m, c->step);
+  int32_t w_dtype = moec_rt_dtype_of(w), *fault = moec_rt_cuda_fault(m, c->step);
   void *parameters[] = {&rows.data, &inv.data, &weights, &w_dtype, &residual, &y.data, &tokens, &k, &width, &fault};
   return moec_rt_cuda_launch(m, "combine", rows.dtype, tokens * parts_of(&rows, width), 8, parameters);
 }
 
 static moec_status *run_group_sum(moec_model *m, const moec_rt_call *c) {
   moec_tensor x = *moec_rt_in(c, 0), offsets = *moec_rt_in(c, 1), y = *moec_rt_out(c, 0);
-  int32_t y_dtype = dtype_of(&y);
+  int32_t y_dtype = moec_rt_dtype_of(&y);
   int64_t n = x.dims[0], experts = offsets.dims[0] - 1, width = x.dims[1];
   void *parameters[] = {&x.data, &offsets.data, &y.data, &y_dtype, &n, &experts, &width};
   return moec_rt_cuda_launch(m, "group_sum", x.dtype, experts * parts_of(&x, width), 1, parameters);
