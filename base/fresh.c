@@ -6,13 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
-
-static uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+#include "base/random.h"
 
 /* The sum of eight uniform 16-bit numbers, less its mean: close to a normal distribution (the density is off by less
  * than a hundredth, nothing lies beyond 4.9 deviations), quick, and no logarithm that libraries round differently. */
@@ -33,13 +27,15 @@ static void fill_normal(moec_dtype t, void *out, size_t n, uint64_t start, float
   uint16_t *half = out;
   switch (t) {
     case MOEC_F32:
-      for (size_t i = 0; i < n; i++) f[i] = (float)draw(mix(start + i)) * scale;
+      for (size_t i = 0; i < n; i++) f[i] = (float)draw(moec_mix(start + i)) * scale;
       break;
     case MOEC_BF16:
-      for (size_t i = 0; i < n; i++) half[i] = moec_f32_to_bf16((float)draw(mix(start + i)) * scale);
+      for (size_t i = 0; i < n; i++)
+        half[i] = moec_f32_to_bf16((float)draw(moec_mix(start + i)) * scale);
       break;
     default:
-      for (size_t i = 0; i < n; i++) moec_store_f64(t, out, i, (double)((float)draw(mix(start + i)) * scale));
+      for (size_t i = 0; i < n; i++)
+        moec_store_f64(t, out, i, (double)((float)draw(moec_mix(start + i)) * scale));
   }
 }
 
@@ -55,14 +51,14 @@ void moec_fresh_fill(const moec_fresh *f, moec_dtype t, void *out, size_t n, uin
       for (size_t i = 0; i < n; i++) moec_store_f64(t, out, i, 1);
       break;
     case MOEC_FRESH_LOG_UNIFORM:
-      for (size_t i = 0; i < n; i++) moec_store_f64(t, out, i, log_uniform(mix(start + i)));
+      for (size_t i = 0; i < n; i++) moec_store_f64(t, out, i, log_uniform(moec_mix(start + i)));
       break;
     default: memset(out, 0, n * moec_dtype_get(t)->bytes);
   }
 }
 
 uint64_t moec_fresh_start(uint64_t seed, const char *name) {
-  return mix(moec_hash(seed ^ MOEC_HASH_SEED, name, strlen(name)));
+  return moec_mix(moec_hash(seed ^ MOEC_HASH_SEED, name, strlen(name)));
 }
 
 /* ---- as text ----------------------------------------------------------------------------- */

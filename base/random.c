@@ -3,13 +3,6 @@
 
 #include <math.h>
 
-static uint64_t mix(uint64_t z) {
-  z += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
 /* Significant bits of a float dtype, at most the 24 that are drawn. */
 static int precision(moec_dtype t) { return t == MOEC_BF16 ? 8 : t == MOEC_F16 ? 11 : 24; }
 
@@ -21,7 +14,7 @@ static double cut(double v, int bits) {
 }
 
 double moec_random(moec_dtype t, int64_t kind, int64_t seed, int64_t i) {
-  uint64_t h = mix(mix((uint64_t)seed) + (uint64_t)i);
+  uint64_t h = moec_mix(moec_mix((uint64_t)seed) + (uint64_t)i);
   double u = (double)(h >> 40) * 0x1p-24, v = (double)(h >> 16 & 0xffffff) * 0x1p-24;
   return kind == 0 ? cut(u, precision(t)) : sqrt(-2 * log(1 - u)) * cos(2 * M_PI * v);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/random.h"
 #include "base/status.h"
 #include "runtime/cli_bench.h"
 
@@ -28,19 +29,13 @@ static double now_ms(void) {
 
 /* ---- inputs ------------------------------------------------------------------------------ */
 
-static uint64_t next(uint64_t *state) { /* splitmix64 */
-  uint64_t z = *state += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
 /* Floats uniform in [-1, 1), bools either, integers uniform in [0, ids). */
 static void fill(const moec_rt_bench *b, moec_tensor *t, uint64_t *state) {
   int64_t n = moec_tensor_numel(t);
   char cls = moec_dtype_get(t->dtype)->cls;
   for (int64_t i = 0; i < n; i++) {
-    uint64_t r = next(state);
+    uint64_t r = moec_mix(*state);
+    *state += MOEC_MIX_STEP;
     if (cls == 'F')
       moec_store_f64(t->dtype, t->data, (size_t)i, (double)(r >> 40) * 0x1p-23 - 1);
     else

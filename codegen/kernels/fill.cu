@@ -23,13 +23,6 @@ moec_cast(void *y, int32_t y_dtype, const void *x, int32_t x_dtype, int64_t n) {
 
 /* ---- weights from a seed: base/fresh.c says what they are ------------------------------------------ */
 
-MOEC_INLINE uint64_t moec_fresh_mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 MOEC_INLINE int32_t moec_fresh_draw(uint64_t h) {
   const uint64_t even = 0x0000ffff0000ffffULL;
   uint64_t g = h * 0xd6e8feb86659fd93ULL;
@@ -41,7 +34,7 @@ MOEC_INLINE int32_t moec_fresh_draw(uint64_t h) {
 extern "C" __global__ void __launch_bounds__(256)
 moec_normal(void *y, int32_t dtype, int32_t stored, uint64_t start, float scale, int64_t n) {
   for (int64_t i = MOEC_FIRST; i < n; i += MOEC_STEP) {
-    float v = (float)moec_fresh_draw(moec_fresh_mix(start + (uint64_t)i)) * scale;
+    float v = (float)moec_fresh_draw(moec_mix(start + (uint64_t)i)) * scale;
     if (stored == MOEC_BF16) v = moec_load_bf16(moec_store_bf16(v));
     if (stored == MOEC_F16) v = moec_load_f16(moec_store_f16(v));
     moec_store_any(dtype, y, i, v);

@@ -45,6 +45,14 @@ MOEC_INLINE float moec_exp2_f32(float x) {
   return y;
 }
 
+/* splitmix64, as base/random.h. */
+MOEC_INLINE uint64_t moec_mix(uint64_t state) {
+  uint64_t z = state + 0x9e3779b97f4a7c15ULL;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+  return z ^ z >> 31;
+}
+
 /* This thread's first element and the step to its next, over all blocks. */
 #define MOEC_FIRST ((int64_t)blockIdx.x * blockDim.x + threadIdx.x)
 #define MOEC_STEP ((int64_t)gridDim.x * blockDim.x)
