@@ -59,6 +59,14 @@ moec_status *moec_error(moec_code code, const char *fmt, ...) {
   return s;
 }
 
+moec_status *moec_wrong(const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
+  va_end(args);
+  return s;
+}
+
 moec_status *moec_error_at(const char *file, int line, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);

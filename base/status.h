@@ -43,6 +43,8 @@ typedef struct moec_status moec_status;
 moec_status *moec_error(moec_code code, const char *fmt, ...) MOEC_PRINTF(2, 3) MOEC_NEVER_NULL;
 moec_status *moec_errorv(moec_code code, const char *fmt, va_list args)
     MOEC_PRINTF(2, 0) MOEC_NEVER_NULL;
+/* moec_error(MOEC_INVALID_ARGUMENT, ...): what a caller or a command line gave is wrong. */
+moec_status *moec_wrong(const char *fmt, ...) MOEC_PRINTF(1, 2) MOEC_NEVER_NULL;
 
 /* Puts "context: " before the message of |s| and returns it; NULL stays NULL. */
 moec_status *moec_context(moec_status *s, const char *fmt, ...) MOEC_PRINTF(2, 3);

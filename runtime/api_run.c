@@ -5,17 +5,8 @@
 #include "runtime/model.h"
 #include "runtime/sizes.h"
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 static moec_status *check_index(const char *what, uint32_t i, uint32_t n) {
-  return i < n ? NULL : wrong("%s: expected an index below %u, got %u", what, n, i);
+  return i < n ? NULL : moec_wrong("%s: expected an index below %u, got %u", what, n, i);
 }
 
 static void view_from(const moec_tensor *t, moec_view *out) {
@@ -41,14 +32,14 @@ moec_status *moec_bind_sizes(moec_model *m, uint32_t n, const char *const *names
   for (uint32_t i = 0; i < n; i++) {
     uint32_t k = 0;
     while (k < p->n_symbols && strcmp(moec_rt_str(p, p->symbols[k].name), names[i])) k++;
-    if (k == p->n_symbols) return wrong("size \"%s\": the model has no such size", names[i]);
+    if (k == p->n_symbols) return moec_wrong("size \"%s\": the model has no such size", names[i]);
     if (values[i] < 0) {
-      return wrong("size \"%s\": expected at least 0, got %" PRId64, names[i], values[i]);
+      return moec_wrong("size \"%s\": expected at least 0, got %" PRId64, names[i], values[i]);
     }
     if (p->symbols[k].fixed >= 0 && p->symbols[k].fixed != values[i]) {
-      return wrong("size \"%s\": expected %" PRId64
-                   ", which the model was compiled for, got %" PRId64,
-                   names[i], p->symbols[k].fixed, values[i]);
+      return moec_wrong("size \"%s\": expected %" PRId64
+                        ", which the model was compiled for, got %" PRId64,
+                        names[i], p->symbols[k].fixed, values[i]);
     }
     m->symbols[k] = values[i];
   }
@@ -67,10 +58,11 @@ static moec_status *bind_tensors(moec_model *m, moec_schedule program, const moe
 static moec_status *to_tensor(const moec_view *v, const char *name, moec_tensor *out) {
   size_t bytes;
   if (v->rank > MOEC_MAX_DIMS)
-    return wrong("input \"%s\": expected rank %d at most, got %u", name, MOEC_MAX_DIMS, v->rank);
+    return moec_wrong("input \"%s\": expected rank %d at most, got %u", name, MOEC_MAX_DIMS,
+                      v->rank);
   if (v->dtype <= MOEC_DTYPE_NONE || v->dtype >= MOEC_DTYPE_COUNT) {
-    return wrong("input \"%s\": expected a dtype from 1 to %d, got %d", name,
-                 (int)MOEC_DTYPE_COUNT - 1, v->dtype);
+    return moec_wrong("input \"%s\": expected a dtype from 1 to %d, got %d", name,
+                      (int)MOEC_DTYPE_COUNT - 1, v->dtype);
   }
   *out = (moec_tensor){.dtype = (moec_dtype)v->dtype, .rank = v->rank, .data = v->data};
   memcpy(out->dims, v->dims, v->rank * sizeof *out->dims);
@@ -90,7 +82,7 @@ moec_status *moec_bind_shapes(moec_model *m, const moec_view *inputs) {
 
 moec_status *moec_place(moec_model *m, moec_program program) {
   if (!moec_has_program(m, program)) return moec_rt_untrained();
-  if (!m->bound) return wrong("expected sizes to be bound first, got none");
+  if (!m->bound) return moec_wrong("expected sizes to be bound first, got none");
   return moec_rt_placement_make(m, m->bound, (moec_schedule)(MOEC_AT_STEP + (int)program));
 }
 
@@ -99,7 +91,7 @@ moec_status *moec_shape(const moec_model *m, moec_list list, uint32_t i, moec_vi
   *out = (moec_view){0};
   if (list == MOEC_PARAMETERS) return moec_parameter(m, i, out);
   MOEC_TRY(check_index(list == MOEC_INPUTS ? "input" : "output", i, moec_count(m, list)));
-  if (!m->bound) return wrong("expected sizes to be bound before shapes are read, got none");
+  if (!m->bound) return moec_wrong("expected sizes to be bound before shapes are read, got none");
   moec_tensor t;
   uint32_t k = moec_rt_io_first(&(list == MOEC_INPUTS ? m->ins : m->outs)[i]);
   moec_rt_tensor_view(m, m->bound, (list == MOEC_INPUTS ? p->inputs : p->outputs)[k].tensor, &t);
@@ -118,19 +110,20 @@ static moec_status *check_input(const moec_model *m, uint32_t i, const moec_view
   const moec_plan_tensor *t = &p->tensors[p->inputs[moec_rt_io_first(&m->ins[i])].tensor];
   MOEC_TRY(to_tensor(view, name, out));
   if ((uint32_t)out->dtype != t->dtype || out->rank != t->rank) {
-    return wrong("input \"%s\": expected %s of rank %u, got %s of rank %u", name,
-                 moec_dtype_get((moec_dtype)t->dtype)->text, t->rank,
-                 moec_dtype_get(out->dtype)->text, out->rank);
+    return moec_wrong("input \"%s\": expected %s of rank %u, got %s of rank %u", name,
+                      moec_dtype_get((moec_dtype)t->dtype)->text, t->rank,
+                      moec_dtype_get(out->dtype)->text, out->rank);
   }
   if (!out->data && moec_tensor_numel(out) != 0) {
-    return wrong("input \"%s\": expected data, got NULL", name);
+    return moec_wrong("input \"%s\": expected data, got NULL", name);
   }
   return NULL;
 }
 
 moec_status *moec_input_omit(moec_model *m, uint32_t i) {
   MOEC_TRY(check_index("input", i, m->n_ins));
-  if (!moec_rt_default_of(m, i)) return wrong("input \"%s\": it has no default", m->ins[i].name);
+  if (!moec_rt_default_of(m, i))
+    return moec_wrong("input \"%s\": it has no default", m->ins[i].name);
   moec_rt_input_release(&m->inputs[i]);
   m->inputs[i].view = (moec_tensor){0};
   return NULL;
@@ -141,8 +134,8 @@ moec_status *moec_input_borrow(moec_model *m, uint32_t i, const moec_view *view)
   MOEC_TRY(check_input(m, i, view, &t));
   size_t align = moec_dtype_get(t.dtype)->bytes;
   if ((uintptr_t)t.data % align) {
-    return wrong("input \"%s\": expected data aligned to %zu bytes, got %p", m->ins[i].name, align,
-                 t.data);
+    return moec_wrong("input \"%s\": expected data aligned to %zu bytes, got %p", m->ins[i].name,
+                      align, t.data);
   }
   moec_rt_input_release(&m->inputs[i]);
   m->inputs[i].view = t;
@@ -231,7 +224,7 @@ moec_status *moec_forward(moec_model *m) {
 
 static moec_status *need_step(const moec_model *m) {
   if (m->ran != MOEC_SCHEDULE_COUNT) return NULL;
-  return wrong("expected a step for these sizes before its results are read");
+  return moec_wrong("expected a step for these sizes before its results are read");
 }
 
 moec_status *moec_output(const moec_model *m, uint32_t i, moec_view *out) {
@@ -240,7 +233,7 @@ moec_status *moec_output(const moec_model *m, uint32_t i, moec_view *out) {
   MOEC_TRY(need_step(m));
   uint32_t k = m->outs[i].at[m->ran];
   if (k == MOEC_NONE) {
-    return wrong("output \"%s\": it is none of what ran last", m->outs[i].name);
+    return moec_wrong("output \"%s\": it is none of what ran last", m->outs[i].name);
   }
   moec_tensor t;
   MOEC_TRY(moec_rt_host_view(m, m->bound, m->plan.outputs[k].tensor, &t));

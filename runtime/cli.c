@@ -8,15 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 /* ---- flags ------------------------------------------------------------------------------- */
 
 static moec_status *parse_int(const char *name, const char *text, int min, int *out) {
@@ -24,7 +15,7 @@ static moec_status *parse_int(const char *name, const char *text, int min, int *
   errno = 0;
   long v = strtol(text, &end, 10);
   if (errno || end == text || *end || v < min || v > INT_MAX) {
-    return wrong("%s: expected an integer of at least %d, got '%s'", name, min, text);
+    return moec_wrong("%s: expected an integer of at least %d, got '%s'", name, min, text);
   }
   *out = (int)v;
   return NULL;
@@ -34,7 +25,7 @@ static moec_status *parse_real(const char *name, const char *text, int min, doub
   char *end;
   *out = strtod(text, &end);
   if (end == text || *end || !isfinite(*out) || *out < min)
-    return wrong("%s: expected a number of at least %d, got '%s'", name, min, text);
+    return moec_wrong("%s: expected a number of at least %d, got '%s'", name, min, text);
   return NULL;
 }
 
@@ -54,7 +45,7 @@ static moec_status *set_flag(const moec_rt_flag *f, const char *value) {
     case MOEC_RT_LIST: return add_item(f->to, value);
     case MOEC_RT_TEXT: break;
   }
-  if (!*value) return wrong("%s: expected a value, got an empty one", f->name);
+  if (!*value) return moec_wrong("%s: expected a value, got an empty one", f->name);
   *(const char **)f->to = value;
   return NULL;
 }
@@ -73,7 +64,7 @@ static moec_status *find_flag(const moec_rt_flag *flags, size_t n, const char *a
     size_t used = strlen(known);
     snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", flags[i].name);
   }
-  return wrong("unknown argument '%s': expected one of %s", arg, known);
+  return moec_wrong("unknown argument '%s': expected one of %s", arg, known);
 }
 
 moec_status *moec_rt_flags_parse(const moec_rt_flag *flags, size_t n, int argc, char **argv) {
@@ -81,15 +72,16 @@ moec_status *moec_rt_flags_parse(const moec_rt_flag *flags, size_t n, int argc, 
   for (int i = 0; i < argc; i++) {
     const moec_rt_flag *f;
     MOEC_TRY(find_flag(flags, n, argv[i], &f));
-    if (f->kind != MOEC_RT_LIST && seen >> (f - flags) & 1) return wrong("%s was given twice", f->name);
+    if (f->kind != MOEC_RT_LIST && seen >> (f - flags) & 1)
+      return moec_wrong("%s was given twice", f->name);
     seen |= UINT64_C(1) << (f - flags);
     const char *value = strchr(argv[i], '=');
     if (f->kind == MOEC_RT_SWITCH) {
-      if (value) return wrong("%s: expected no value, got '%s'", f->name, value + 1);
+      if (value) return moec_wrong("%s: expected no value, got '%s'", f->name, value + 1);
     } else if (value) {
       value++;
     } else {
-      if (i + 1 == argc) return wrong("%s: expected a value, got none", f->name);
+      if (i + 1 == argc) return moec_wrong("%s: expected a value, got none", f->name);
       value = argv[++i];
     }
     MOEC_TRY(set_flag(f, value));
@@ -106,7 +98,7 @@ moec_status *moec_rt_split(const char *flag, const char *text, char *name, size_
                            const char **value) {
   const char *equals = strchr(text, '=');
   if (!equals || equals == text || !equals[1] || (size_t)(equals - text) >= size) {
-    return wrong("%s: expected NAME=VALUE, got '%s'", flag, text);
+    return moec_wrong("%s: expected NAME=VALUE, got '%s'", flag, text);
   }
   memcpy(name, text, (size_t)(equals - text));
   name[equals - text] = 0;
@@ -128,7 +120,7 @@ moec_status *moec_rt_open_self(const moec_options *o, moec_model **out) {
 moec_status *moec_rt_bind_dims(moec_model *m, const moec_rt_list *dims) {
   enum { MAX_DIMS = 64, NAME = 256 };
   if (dims->n > MAX_DIMS)
-    return wrong("--dim: expected at most %d, got %zu", (int)MAX_DIMS, dims->n);
+    return moec_wrong("--dim: expected at most %d, got %zu", (int)MAX_DIMS, dims->n);
   char names[MAX_DIMS][NAME];
   const char *pointers[MAX_DIMS];
   int64_t values[MAX_DIMS];
@@ -138,7 +130,7 @@ moec_status *moec_rt_bind_dims(moec_model *m, const moec_rt_list *dims) {
     MOEC_TRY(moec_rt_split("--dim", dims->items[i], names[i], NAME, &value));
     MOEC_TRY(parse_int("--dim", value, 0, &v));
     for (size_t k = 0; k < i; k++)
-      if (!strcmp(names[k], names[i])) return wrong("--dim %s was given twice", names[i]);
+      if (!strcmp(names[k], names[i])) return moec_wrong("--dim %s was given twice", names[i]);
     values[i] = v;
     pointers[i] = names[i];
   }
@@ -148,7 +140,7 @@ moec_status *moec_rt_bind_dims(moec_model *m, const moec_rt_list *dims) {
     MOEC_TRY(moec_symbol(m, i, &name, &fixed));
     bool given = fixed >= 0;
     for (size_t k = 0; k < dims->n && !given; k++) given = !strcmp(names[k], name);
-    if (!given) return wrong("expected --dim %s=N, got none", name);
+    if (!given) return moec_wrong("expected --dim %s=N, got none", name);
   }
   return moec_bind_sizes(m, (uint32_t)dims->n, pointers, values);
 }
@@ -185,7 +177,7 @@ static const struct {
 
 static moec_status *dispatch(int argc, char **argv) {
   if (argc < 2)
-    return wrong("expected a command: run, bench, info, grad or train; --help shows more");
+    return moec_wrong("expected a command: run, bench, info, grad or train; --help shows more");
   if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
     fputs(usage, stdout);
     return NULL;
@@ -193,7 +185,7 @@ static moec_status *dispatch(int argc, char **argv) {
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 2, argv + 2);
   }
-  return wrong("unknown command '%s': expected run, bench, info, grad or train", argv[1]);
+  return moec_wrong("unknown command '%s': expected run, bench, info, grad or train", argv[1]);
 }
 
 int moec_rt_cli_main(int argc, char **argv) {

@@ -22,15 +22,6 @@ typedef struct grad {
   moec_rt_bag bag;
 } grad;
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 /* ---- routes ------------------------------------------------------------------------------ */
 
 static moec_status *force_layer(grad *g, const moec_safetensors *st, uint32_t layer) {
@@ -38,11 +29,11 @@ static moec_status *force_layer(grad *g, const moec_safetensors *st, uint32_t la
   moec_tensor *to = &g->forced[layer];
   snprintf(name, sizeof name, "route.%u.indices", layer);
   const moec_st_entry *e = moec_safetensors_find(st, name);
-  if (!e) return wrong("expected a tensor %s, got none", name);
+  if (!e) return moec_wrong("expected a tensor %s, got none", name);
   const moec_tensor *t = &e->tensor;
   if (t->dtype != MOEC_I64 || t->rank != 2) {
-    return wrong("%s: expected i64 of rank 2, got %s of rank %u", name,
-                 moec_dtype_get(t->dtype)->text, t->rank);
+    return moec_wrong("%s: expected i64 of rank 2, got %s of rank %u", name,
+                      moec_dtype_get(t->dtype)->text, t->rank);
   }
   MOEC_TRY(moec_tensor_init(to, MOEC_I64, 2, t->dims)); /* in the file it is not aligned */
   if (moec_tensor_bytes(t)) memcpy(to->data, t->data, moec_tensor_bytes(t));
@@ -54,7 +45,7 @@ static moec_status *force_layer(grad *g, const moec_safetensors *st, uint32_t la
 static moec_status *force_routes(grad *g) {
   moec_safetensors *st;
   g->n_forced = moec_route_count(g->m);
-  if (!g->n_forced) return wrong("--routes: this model has no MoE layer");
+  if (!g->n_forced) return moec_wrong("--routes: this model has no MoE layer");
   g->forced = calloc(g->n_forced, sizeof *g->forced);
   if (!g->forced) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for routes");
   MOEC_TRY(moec_safetensors_open(g->routes, &st));
@@ -161,7 +152,7 @@ static moec_status *work(grad *g, int argc, char **argv) {
   if (!moec_has_program(g->m, MOEC_TRAIN) && !moec_has_program(g->m, MOEC_VJP)) {
     return moec_loss_and_gradients(g->m, 0, NULL); /* says so */
   }
-  if (!g->out) return wrong("expected -o OUT.safetensors, got none");
+  if (!g->out) return moec_wrong("expected -o OUT.safetensors, got none");
   return run(g);
 }
 

@@ -9,15 +9,6 @@
 #include "base/status.h"
 #include "runtime/convert.h"
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 /* ---- inputs ------------------------------------------------------------------------------ */
 
 static bool is_integer(moec_dtype t) {
@@ -47,9 +38,9 @@ static moec_status *convert_input(const char *name, moec_dtype dtype, moec_tenso
     moec_tensor_fini(&to);
     int64_t v = moec_load_i64(t->dtype, t->data, (size_t)i);
     bool huge = v < 0 && moec_dtype_get(t->dtype)->cls == 'U';
-    return wrong("input \"%s\": expected %s, got the %s value %s%" PRIu64 ", which is none", name,
-                 moec_dtype_get(dtype)->text, moec_dtype_get(t->dtype)->text,
-                 v < 0 && !huge ? "-" : "", v < 0 && !huge ? 0 - (uint64_t)v : (uint64_t)v);
+    return moec_wrong("input \"%s\": expected %s, got the %s value %s%" PRIu64 ", which is none",
+                      name, moec_dtype_get(dtype)->text, moec_dtype_get(t->dtype)->text,
+                      v < 0 && !huge ? "-" : "", v < 0 && !huge ? 0 - (uint64_t)v : (uint64_t)v);
   }
   moec_tensor_fini(t);
   *t = to;
@@ -65,8 +56,9 @@ static moec_status *read_input(moec_model *m, const char *argument, unsigned pro
   MOEC_TRY(moec_rt_split("--input", argument, name, sizeof name, &file));
   MOEC_TRY(moec_find(m, MOEC_INPUTS, name, &i));
   MOEC_TRY(moec_describe(m, MOEC_INPUTS, i, &d));
-  if (!(d.programs & programs)) return wrong("input \"%s\": this command does not read it", name);
-  if (tensors[i].dtype != MOEC_DTYPE_NONE) return wrong("input \"%s\" was given twice", name);
+  if (!(d.programs & programs))
+    return moec_wrong("input \"%s\": this command does not read it", name);
+  if (tensors[i].dtype != MOEC_DTYPE_NONE) return moec_wrong("input \"%s\" was given twice", name);
   MOEC_TRY(moec_context(moec_npy_read(file, &tensors[i]), "input \"%s\"", name));
   MOEC_TRY(convert_input(name, (moec_dtype)d.dtype, &tensors[i]));
   moec_tensor *t = &tensors[i];
@@ -87,7 +79,7 @@ moec_status *moec_rt_read_inputs(moec_model *m, const moec_rt_list *arguments, u
     if ((*out)[i].dtype != MOEC_DTYPE_NONE) continue;
     MOEC_TRY(moec_describe(m, MOEC_INPUTS, i, &d));
     if (!(d.programs & programs) || d.has_default) continue;
-    return wrong("input \"%s\": expected --input %s=FILE.npy, got none", d.name, d.name);
+    return moec_wrong("input \"%s\": expected --input %s=FILE.npy, got none", d.name, d.name);
   }
   return NULL;
 }

@@ -20,15 +20,6 @@ typedef struct run {
 
 enum { FORWARD = 1u << MOEC_FORWARD };
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 /* ---- outputs ----------------------------------------------------------------------------- */
 
 static moec_status *choose_outputs(run *r) {
@@ -40,8 +31,9 @@ static moec_status *choose_outputs(run *r) {
     MOEC_TRY(moec_rt_split("--output", r->outputs.items[k], name, sizeof name, &file));
     MOEC_TRY(moec_find(r->m, MOEC_OUTPUTS, name, &i));
     MOEC_TRY(moec_describe(r->m, MOEC_OUTPUTS, i, &d));
-    if (!(d.programs & FORWARD)) return wrong("output \"%s\": forward has no such output", name);
-    if (r->files[i]) return wrong("output \"%s\" was given twice", name);
+    if (!(d.programs & FORWARD))
+      return moec_wrong("output \"%s\": forward has no such output", name);
+    if (r->files[i]) return moec_wrong("output \"%s\" was given twice", name);
     r->files[i] = file;
   }
   return NULL;

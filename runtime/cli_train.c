@@ -30,15 +30,6 @@ typedef struct train {
   uint64_t windows; /* drawn so far */
 } train;
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -78,15 +69,19 @@ static void hold_signals(void) {
 
 static moec_status *check_folder(const train *t) {
   char path[PATH_MAX];
-  if (!t->save && t->resume) return wrong("--resume: expected --save DIR, where the state is, got none");
-  if (!t->save && t->settings.save_every > 0) return wrong("--save-every means nothing without --save DIR");
+  if (!t->save && t->resume)
+    return moec_wrong("--resume: expected --save DIR, where the state is, got none");
+  if (!t->save && t->settings.save_every > 0)
+    return moec_wrong("--save-every means nothing without --save DIR");
   if (!t->save) return NULL;
-  if (strlen(t->save) > PATH_MAX / 2) return wrong("--save: expected a shorter path");
+  if (strlen(t->save) > PATH_MAX / 2) return moec_wrong("--save: expected a shorter path");
   if (t->resume) return NULL;
   if (mkdir(t->save, 0777) && errno != EEXIST)
-    return wrong("--save: cannot make the folder %s: %s", t->save, strerror(errno));
+    return moec_wrong("--save: cannot make the folder %s: %s", t->save, strerror(errno));
   if (access(beside(t, "state.safetensors", path), F_OK)) return NULL;
-  return wrong("%s has the state of a training: expected --resume, to go on with it, or another folder", t->save);
+  return moec_wrong(
+      "%s has the state of a training: expected --resume, to go on with it, or another folder",
+      t->save);
 }
 
 /* A size of the model's input that is fixed, or |otherwise|. */
@@ -106,7 +101,7 @@ static moec_status *check_inputs(const train *t, moec_description *ids) {
     bool ours = !strcmp(d.name, "input_ids") || !strcmp(d.name, "labels");
     if (ours && d.rank == 2 && d.dtype == MOEC_DTYPE_I64) continue;
     if (!ours && (d.has_default || !(d.programs >> MOEC_TRAIN & 1))) continue;
-    return wrong("input \"%s\": train gives only input_ids and labels, i64 of rank 2", d.name);
+    return moec_wrong("input \"%s\": train gives only input_ids and labels, i64 of rank 2", d.name);
   }
   MOEC_TRY(moec_find(t->m, MOEC_INPUTS, "labels", &i));
   MOEC_TRY(moec_find(t->m, MOEC_INPUTS, "input_ids", &i));
@@ -135,7 +130,7 @@ static moec_status *find_vocabulary(const train *t, int64_t *out) {
   if (s) return s;
   MOEC_TRY(moec_find(t->m, MOEC_OUTPUTS, "logits", &i));
   MOEC_TRY(moec_shape(t->m, MOEC_OUTPUTS, i, &logits));
-  if (!logits.rank) return wrong("output \"logits\": expected a vocabulary, got rank 0");
+  if (!logits.rank) return moec_wrong("output \"logits\": expected a vocabulary, got rank 0");
   *out = logits.dims[logits.rank - 1];
   return NULL;
 }
@@ -144,7 +139,8 @@ static moec_status *open_text(train *t, const char *digest) {
   int64_t vocabulary;
   MOEC_TRY(moec_rt_text_open(t->settings.data, &t->text));
   if (*digest && strcmp(digest, t->text.digest) != 0)
-    return wrong("%s: expected the text that the training in %s began with, got another", t->settings.data, t->save);
+    return moec_wrong("%s: expected the text that the training in %s began with, got another",
+                      t->settings.data, t->save);
   MOEC_TRY(find_vocabulary(t, &vocabulary));
   return moec_rt_text_check(&t->text, t->settings.data, vocabulary, t->settings.seq);
 }
@@ -156,7 +152,8 @@ static moec_status *load(train *t) {
   MOEC_TRY(moec_load_state(t->m, beside(t, "state.safetensors", path)));
   MOEC_TRY(moec_progress_get(t->m, &p));
   if (p.step >= t->settings.steps)
-    return wrong("--steps: expected more than the %" PRId64 " steps that were made, got %d", p.step, t->settings.steps);
+    return moec_wrong("--steps: expected more than the %" PRId64 " steps that were made, got %d",
+                      p.step, t->settings.steps);
   t->windows = p.rng[1];
   t->bar.from = p.step;
   return moec_rt_curve_read_csv(&t->curve, beside(t, "loss.csv", path), (size_t)p.step);
@@ -212,7 +209,8 @@ static moec_status *step(train *t, int64_t n) {
     MOEC_TRY(moec_loss_and_gradients(t->m, a > 0, &loss));
     p.loss += loss / s->accumulate;
   }
-  if (!isfinite(p.loss)) return wrong("the loss is not finite; a smaller --lr or more --warmup may help");
+  if (!isfinite(p.loss))
+    return moec_wrong("the loss is not finite; a smaller --lr or more --warmup may help");
   if (s->accumulate > 1) MOEC_TRY(moec_scale_gradients(t->m, 1.0 / s->accumulate));
   MOEC_TRY(moec_clip_gradients(t->m, s->clip > 0 ? s->clip : INFINITY, &p.norm));
   MOEC_TRY(moec_optimizer_set_lr(t->m, p.lr));

@@ -9,15 +9,6 @@
 #include "base/status.h"
 #include "runtime/cli_train.h"
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 /* ---- the table --------------------------------------------------------------------------------- */
 
 #define AT(field) offsetof(moec_rt_settings, field)
@@ -73,17 +64,17 @@ size_t moec_rt_settings_flags(moec_rt_settings *s, moec_rt_flag out[MOEC_RT_SETT
 static moec_status *take(moec_rt_settings *s, size_t i, const json_t *v) {
   switch (table[i].kind) {
     case MOEC_RT_TEXT:
-      if (!json_is_string(v)) return wrong("%s: expected a string", key(i));
+      if (!json_is_string(v)) return moec_wrong("%s: expected a string", key(i));
       *(const char **)field(s, i) = json_string_value(v);
       return NULL;
     case MOEC_RT_INT:
       if (!json_is_integer(v) || json_integer_value(v) < table[i].min || json_integer_value(v) > INT_MAX)
-        return wrong("%s: expected an integer of at least %d", key(i), table[i].min);
+        return moec_wrong("%s: expected an integer of at least %d", key(i), table[i].min);
       *(int *)field(s, i) = (int)json_integer_value(v);
       return NULL;
     default:
       if (!json_is_number(v) || json_number_value(v) < table[i].min)
-        return wrong("%s: expected a number of at least %d", key(i), table[i].min);
+        return moec_wrong("%s: expected a number of at least %d", key(i), table[i].min);
       *(double *)field(s, i) = json_number_value(v);
       return NULL;
   }
@@ -91,7 +82,7 @@ static moec_status *take(moec_rt_settings *s, size_t i, const json_t *v) {
 
 static moec_status *take_all(moec_rt_settings *s, char digest[65]) {
   const char *text = json_string_value(json_object_get(s->file, "data_digest"));
-  if (!text || strlen(text) != 64) return wrong("data_digest: expected 64 digits");
+  if (!text || strlen(text) != 64) return moec_wrong("data_digest: expected 64 digits");
   memcpy(digest, text, 65);
   for (size_t i = 0; i < N; i++) {
     const json_t *v = json_object_get(s->file, key(i));
@@ -143,9 +134,10 @@ static moec_status *choose_optimizer(moec_rt_settings *s) {
   if (!s->optimizer) s->optimizer = "adamw";
   bool sgd = strcmp(s->optimizer, "sgd") == 0;
   if (!sgd && strcmp(s->optimizer, "adamw") != 0)
-    return wrong("--optimizer: expected adamw or sgd, got '%s'", s->optimizer);
+    return moec_wrong("--optimizer: expected adamw or sgd, got '%s'", s->optimizer);
   for (size_t i = 0; sgd && i < N; i++)
-    if (table[i].adamw && given(s, i)) return wrong("%s means nothing with --optimizer sgd", table[i].flag);
+    if (table[i].adamw && given(s, i))
+      return moec_wrong("%s means nothing with --optimizer sgd", table[i].flag);
   moec_optimizer_defaults(sgd ? MOEC_SGD : MOEC_ADAMW, &o);
   set_real(&s->lr, o.lr);
   set_real(&s->weight_decay, o.weight_decay);
@@ -156,8 +148,8 @@ static moec_status *choose_optimizer(moec_rt_settings *s) {
 }
 
 moec_status *moec_rt_settings_default(moec_rt_settings *s, int batch, int seq) {
-  if (!s->data) return wrong("expected --data FILE, got none");
-  if (s->steps == INT_MIN) return wrong("expected --steps N, got none");
+  if (!s->data) return moec_wrong("expected --data FILE, got none");
+  if (s->steps == INT_MIN) return moec_wrong("expected --steps N, got none");
   MOEC_TRY(choose_optimizer(s));
   set_int(&s->batch, batch);
   set_int(&s->seq, seq);

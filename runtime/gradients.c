@@ -6,15 +6,6 @@
 #include "runtime/convert.h"
 #include "runtime/model.h"
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 /* ---- where they are ---------------------------------------------------------------------- */
 
 uint64_t moec_rt_scalars_bytes(const moec_model *m) {
@@ -108,14 +99,14 @@ moec_status *moec_gradient(const moec_model *m, uint32_t i, moec_view *out) {
   *out = (moec_view){0};
   MOEC_TRY(moec_rt_need_training(m));
   if (i >= p->n_params) {
-    return wrong("parameter: expected an index below %u, got %u", p->n_params, i);
+    return moec_wrong("parameter: expected an index below %u, got %u", p->n_params, i);
   }
   const char *name = moec_rt_str(p, p->params[i].name);
   uint32_t k = m->train.leaf_of[i];
-  if (k == MOEC_NONE) return wrong("parameter \"%s\": it has no gradient", name);
+  if (k == MOEC_NONE) return moec_wrong("parameter \"%s\": it has no gradient", name);
   const moec_rt_leaf *l = &m->train.leaves[k];
   moec_model *own = (moec_model *)(uintptr_t)m; /* what is asked for is made then */
-  if (!l->has_grad) return wrong("parameter \"%s\": no gradient was computed", name);
+  if (!l->has_grad) return moec_wrong("parameter \"%s\": no gradient was computed", name);
   MOEC_TRY(m->device->in_host ? settle(own, true) : lend(own));
   moec_tensor v;
   moec_rt_tensor_view(m, m->fixed, p->params[i].tensor, &v);
@@ -142,7 +133,7 @@ static moec_status *need_gradients(moec_model *m) {
     MOEC_TRY(moec_rt_gradients_return(m));
     return moec_rt_scalars_make(m);
   }
-  return wrong("expected gradients to be computed first, got none");
+  return moec_wrong("expected gradients to be computed first, got none");
 }
 
 static moec_status *set_scale(moec_model *m, float scale) {
@@ -153,7 +144,7 @@ static moec_status *set_scale(moec_model *m, float scale) {
 
 moec_status *moec_scale_gradients(moec_model *m, double factor) {
   MOEC_TRY(need_gradients(m));
-  if (!isfinite(factor)) return wrong("expected a finite factor, got %g", factor);
+  if (!isfinite(factor)) return moec_wrong("expected a finite factor, got %g", factor);
   if (m->train.scaled) MOEC_TRY(settle(m, true));
   return set_scale(m, (float)factor);
 }
@@ -183,7 +174,7 @@ moec_status *moec_clip_gradients(moec_model *m, double max_norm, double *norm) {
   moec_rt_train *t = &m->train;
   int64_t n;
   MOEC_TRY(need_gradients(m));
-  if (!(max_norm > 0)) return wrong("max_norm: expected a positive number, got %g", max_norm);
+  if (!(max_norm > 0)) return moec_wrong("max_norm: expected a positive number, got %g", max_norm);
   MOEC_TRY(sum_squares(m, &n));
   if (!t->scaled) MOEC_TRY(set_scale(m, 1));
   MOEC_TRY(m->device->train->clip(m, (const double *)(void *)t->chunks.data, n, max_norm, scale_at(t)));
@@ -196,7 +187,7 @@ moec_status *moec_clip_gradients(moec_model *m, double max_norm, double *norm) {
   if (!s.bad) return NULL;
   s.scale = s.before, s.bad = 0;
   MOEC_TRY(m->device->write(m, scale_at(t), &s, sizeof s));
-  return wrong("gradients: expected a finite norm, got %g", s.norm);
+  return moec_wrong("gradients: expected a finite norm, got %g", s.norm);
 }
 
 moec_status *moec_rt_check_norm(moec_model *m) {
@@ -208,5 +199,7 @@ moec_status *moec_rt_check_norm(moec_model *m) {
   if (!s.bad) return NULL;
   const moec_cuda_scale one = {.scale = 1, .before = 1};
   MOEC_TRY(m->device->write(m, scale_at(t), &one, sizeof one));
-  return wrong("gradients: expected a finite norm when they were clipped last, got %g; they made no update", s.norm);
+  return moec_wrong(
+      "gradients: expected a finite norm when they were clipped last, got %g; they made no update",
+      s.norm);
 }

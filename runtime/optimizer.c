@@ -6,15 +6,6 @@
 
 #include "runtime/model.h"
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 /* ---- options ----------------------------------------------------------------------------- */
 
 void moec_optimizer_defaults(moec_optimizer_kind kind, moec_optimizer *out) {
@@ -39,20 +30,20 @@ moec_status *moec_optimizer_set(moec_model *m, const moec_optimizer *o) {
   moec_rt_train *t = &m->train;
   MOEC_TRY(moec_rt_need_training(m));
   if (o->kind != MOEC_ADAMW && o->kind != MOEC_SGD) {
-    return wrong("optimizer: expected kind %d or %d, got %d", (int)MOEC_ADAMW, (int)MOEC_SGD,
-                 (int)o->kind);
+    return moec_wrong("optimizer: expected kind %d or %d, got %d", (int)MOEC_ADAMW, (int)MOEC_SGD,
+                      (int)o->kind);
   }
   for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
     double v = *(const double *)(const void *)((const char *)o + ranges[i].offset);
     if (v >= ranges[i].low && v < ranges[i].below) continue;
-    return wrong("optimizer: %s: expected at least %g and below %g, got %g", ranges[i].name,
-                 ranges[i].low, ranges[i].below, v);
+    return moec_wrong("optimizer: %s: expected at least %g and below %g, got %g", ranges[i].name,
+                      ranges[i].low, ranges[i].below, v);
   }
   if (t->step && (o->kind != t->optimizer.kind ||
                   (o->kind == MOEC_SGD && (o->momentum != 0) != (t->optimizer.momentum != 0)))) {
-    return wrong("optimizer: expected the kind that made the first %" PRId64
-                 " steps, whose moments there are, got another",
-                 t->step);
+    return moec_wrong("optimizer: expected the kind that made the first %" PRId64
+                      " steps, whose moments there are, got another",
+                      t->step);
   }
   t->optimizer = *o;
   t->chosen = true;
@@ -61,7 +52,8 @@ moec_status *moec_optimizer_set(moec_model *m, const moec_optimizer *o) {
 
 static moec_status *need_optimizer(const moec_model *m) {
   MOEC_TRY(moec_rt_need_training(m));
-  return m->train.chosen ? NULL : wrong("expected moec_optimizer_set() first, got no optimizer");
+  return m->train.chosen ? NULL
+                         : moec_wrong("expected moec_optimizer_set() first, got no optimizer");
 }
 
 moec_status *moec_optimizer_set_lr(moec_model *m, double lr) {
@@ -74,15 +66,15 @@ moec_status *moec_optimizer_set_lr(moec_model *m, double lr) {
 moec_status *moec_optimizer_set_decay(moec_model *m, uint32_t i, double weight_decay) {
   MOEC_TRY(moec_rt_need_training(m));
   if (i >= m->plan.n_params) {
-    return wrong("parameter: expected an index below %u, got %u", m->plan.n_params, i);
+    return moec_wrong("parameter: expected an index below %u, got %u", m->plan.n_params, i);
   }
   if (!(weight_decay >= 0 && weight_decay < INFINITY)) {
-    return wrong("weight_decay: expected at least 0, got %g", weight_decay);
+    return moec_wrong("weight_decay: expected at least 0, got %g", weight_decay);
   }
   uint32_t k = m->train.leaf_of[i];
   if (k == MOEC_NONE) {
-    return wrong("parameter \"%s\": it is not trained",
-                 moec_rt_str(&m->plan, m->plan.params[i].name));
+    return moec_wrong("parameter \"%s\": it is not trained",
+                      moec_rt_str(&m->plan, m->plan.params[i].name));
   }
   m->train.leaves[k].decay = weight_decay;
   return NULL;
@@ -136,7 +128,7 @@ moec_status *moec_optimizer_step(moec_model *m) {
   bool any = false;
   MOEC_TRY(need_optimizer(m));
   for (uint32_t k = 0; k < t->n; k++) any = any || t->leaves[k].has_grad;
-  if (!any) return wrong("expected gradients to be computed before an update, got none");
+  if (!any) return moec_wrong("expected gradients to be computed before an update, got none");
   MOEC_TRY(moec_rt_gradients_return(m));
   MOEC_TRY(moec_rt_masters_make(m));
   MOEC_TRY(moec_rt_moments_make(m, &t->optimizer));

@@ -4,15 +4,6 @@
 
 #include "runtime/model.h"
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 /* ---- reading ----------------------------------------------------------------------------- */
 
 /* Layer |n| of |program|, NULL where it has fewer; counts them in *count. */
@@ -42,7 +33,7 @@ static moec_status *layer_of(const moec_model *m, uint32_t program, uint32_t lay
                              const moec_plan_moe **out) {
   uint32_t n;
   *out = find(&m->plan, program, layer, &n);
-  return *out ? NULL : wrong("MoE layer: expected an index below %u, got %u", n, layer);
+  return *out ? NULL : moec_wrong("MoE layer: expected an index below %u, got %u", n, layer);
 }
 
 static moec_status *view_optional(const moec_model *m, uint32_t tensor, moec_view *out) {
@@ -59,7 +50,7 @@ moec_status *moec_route(const moec_model *m, uint32_t layer, moec_layer_routes *
   *out = (moec_layer_routes){0};
   MOEC_TRY(layer_of(m, latest(m), layer, &l));
   if (m->ran == MOEC_SCHEDULE_COUNT) {
-    return wrong("expected a step for these sizes before its results are read");
+    return moec_wrong("expected a step for these sizes before its results are read");
   }
   out->name = moec_rt_str(&m->plan, l->name);
   out->experts = l->experts;
@@ -93,23 +84,24 @@ static moec_status *chooser(const moec_rt_plan *p, const moec_plan_moe *l, uint3
     *out = i;
     return NULL;
   }
-  return wrong("MoE layer %u, %s: its experts are not chosen by a moe.select: cannot force them",
-               layer, moec_rt_str(p, l->name));
+  return moec_wrong(
+      "MoE layer %u, %s: its experts are not chosen by a moe.select: cannot force them", layer,
+      moec_rt_str(p, l->name));
 }
 
 static moec_status *check_row(const int64_t *row, uint32_t layer, int64_t token, int64_t k,
                               int64_t experts) {
   for (int64_t j = 0; j < k; j++) {
     if (row[j] < 0 || row[j] >= experts) {
-      return wrong("MoE layer %u: token %" PRId64 ", choice %" PRId64
-                   ": expected an expert below %" PRId64 ", got %" PRId64,
-                   layer, token, j, experts, row[j]);
+      return moec_wrong("MoE layer %u: token %" PRId64 ", choice %" PRId64
+                        ": expected an expert below %" PRId64 ", got %" PRId64,
+                        layer, token, j, experts, row[j]);
     }
     for (int64_t i = 0; i < j; i++) {
       if (row[i] != row[j]) continue;
-      return wrong("MoE layer %u: token %" PRId64 ": expected experts that differ, got %" PRId64
-                   " twice",
-                   layer, token, row[j]);
+      return moec_wrong("MoE layer %u: token %" PRId64
+                        ": expected experts that differ, got %" PRId64 " twice",
+                        layer, token, row[j]);
     }
   }
   return NULL;
@@ -118,8 +110,8 @@ static moec_status *check_row(const int64_t *row, uint32_t layer, int64_t token,
 static moec_status *check_indices(const moec_view *v, uint32_t layer, const moec_plan_moe *l) {
   if (v->dtype != MOEC_DTYPE_I64 || v->rank != 2 || v->dims[1] != (int64_t)l->k || v->dims[0] < 0 ||
       (!v->data && v->dims[0])) {
-    return wrong("MoE layer %u: expected indices i64 [tokens, %u], got another shape or type",
-                 layer, l->k);
+    return moec_wrong("MoE layer %u: expected indices i64 [tokens, %u], got another shape or type",
+                      layer, l->k);
   }
   const int64_t *row = v->data;
   for (int64_t t = 0; t < v->dims[0]; t++) {

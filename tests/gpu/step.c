@@ -34,21 +34,12 @@ typedef struct step {
   bool bad;
 } step;
 
-static moec_status *wrong(const char *fmt, ...) MOEC_PRINTF(1, 2);
-static moec_status *wrong(const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  moec_status *s = moec_errorv(MOEC_INVALID_ARGUMENT, fmt, args);
-  va_end(args);
-  return s;
-}
-
 static moec_status *find(const moec_safetensors *st, const char *prefix, const char *name, const moec_tensor **out) {
   char full[NAME];
   snprintf(full, sizeof full, "%s%s", prefix, name);
   const moec_st_entry *e = moec_safetensors_find(st, full);
   *out = e ? &e->tensor : NULL;
-  return e ? NULL : wrong("no tensor %s", full);
+  return e ? NULL : moec_wrong("no tensor %s", full);
 }
 
 static double at(const moec_tensor *t, int64_t i) { return moec_load_f64(t->dtype, t->data, (size_t)i); }
@@ -75,7 +66,7 @@ static moec_status *force(step *t) {
     const moec_view v = {r->data, (int)r->dtype, 2, {r->dims[0], r->dims[1]}};
     MOEC_TRY(moec_force_routes(t->m, t->layers++, &v));
   }
-  return t->layers ? NULL : wrong("no routes");
+  return t->layers ? NULL : moec_wrong("no routes");
 }
 
 static moec_status *unforce(step *t) {
@@ -155,7 +146,7 @@ static moec_status *check_delta(step *t, const char *name, const moec_tensor *wa
   MOEC_TRY(find(t->before, "parameter.", name, &before));
   MOEC_TRY(find(t->after, "parameter.", name, &after));
   int64_t n = moec_tensor_numel(want);
-  if (moec_tensor_numel(before) != n) return wrong("%s: another size", name);
+  if (moec_tensor_numel(before) != n) return moec_wrong("%s: another size", name);
   for (int64_t i = 0; i < n; i++) sum += at(g, i) * at(g, i);
   double rms = sqrt(sum / (double)n);
   for (int64_t i = 0; i < n; i++) {
@@ -222,9 +213,11 @@ static moec_status *run(step *t) {
 }
 
 static moec_status *work(step *t, int argc, char **argv) {
-  if (argc != 6) return wrong("expected f32 or bf16, an executable, a folder of weights, a golden file and a folder");
+  if (argc != 6)
+    return moec_wrong(
+        "expected f32 or bf16, an executable, a folder of weights, a golden file and a folder");
   for (size_t i = 0; i < 2; i++) t->limits = strcmp(argv[1], all_limits[i].name) ? t->limits : &all_limits[i];
-  if (!t->limits) return wrong("expected f32 or bf16, got %s", argv[1]);
+  if (!t->limits) return moec_wrong("expected f32 or bf16, got %s", argv[1]);
   t->dir = argv[5];
   MOEC_TRY(moec_safetensors_open(argv[4], &t->golden));
   MOEC_TRY(moec_open(argv[2], &(moec_options){.weights_dir = argv[3]}, &t->m));
