@@ -108,7 +108,7 @@ static moec_status *time_kernels(moec_rt_bench *b) {
 static moec_status *measure(moec_rt_bench *b) {
   uint64_t first = b->allocations;
   for (int i = 0; i < b->warmup; i++) MOEC_TRY(run_step(b));
-  b->ms = calloc((size_t)b->steps, sizeof *b->ms);
+  b->ms = calloc(2 * (size_t)b->steps, sizeof *b->ms);
   if (!b->ms) return moec_error(MOEC_OUT_OF_MEMORY, "no memory for %d times", b->steps);
   moec_counters_get(b->m, &b->before);
   for (int i = 0; i < b->steps; i++) {
@@ -117,7 +117,8 @@ static moec_status *measure(moec_rt_bench *b) {
     b->ms[i] = now_ms() - start;
   }
   moec_counters_get(b->m, &b->after);
-  qsort(b->ms, (size_t)b->steps, sizeof *b->ms, by_value);
+  double *sorted = memcpy(b->ms + b->steps, b->ms, (size_t)b->steps * sizeof *b->ms);
+  qsort(sorted, (size_t)b->steps, sizeof *sorted, by_value);
   b->allocations = b->after.allocations - first;
   MOEC_TRY(moec_rt_bench_check(b));
   return time_kernels(b);

@@ -17,7 +17,7 @@ typedef struct moec_rt_bench {
   moec_model *m;
   moec_tensor *inputs;
   int64_t ids; /* integer inputs are below this */
-  double *ms;  /* by step, sorted afterwards */
+  double *ms;  /* by step; behind them the same, sorted */
   double open_ms, bind_ms, first_ms;
   uint64_t allocations; /* after the first step */
   moec_counters before, after; /* the steps that were measured */

@@ -27,13 +27,14 @@ static double mean(const moec_rt_bench *b) {
 }
 
 static double median(const moec_rt_bench *b) {
-  return (b->ms[(b->steps - 1) / 2] + b->ms[b->steps / 2]) / 2;
+  const double *sorted = b->ms + b->steps;
+  return (sorted[(b->steps - 1) / 2] + sorted[b->steps / 2]) / 2;
 }
 
-/* The smallest time that |percent| of the steps do not exceed. */
+/* The smallest time that |percent| of the steps do not exceed; 0: the smallest of all. */
 static double quantile(const moec_rt_bench *b, int percent) {
   int rank = (percent * b->steps + 99) / 100;
-  return b->ms[rank < 1 ? 0 : rank - 1];
+  return b->ms[b->steps + (rank < 1 ? 0 : rank - 1)];
 }
 
 /* ---- the report -------------------------------------------------------------------------- */
@@ -132,7 +133,7 @@ static json_t *report(const moec_rt_bench *b) {
                 "mode", b->mode, "dims", sizes_json(b->m), "steps", b->steps, "warmup",
                 b->warmup, "tokens", (json_int_t)tokens(b), "inputs",
                 "random: floats in [-1, 1), integers in [0, integer_bound)", "ms", "mean", mean(b),
-                "median", half, "p95", quantile(b, 95), "min", b->ms[0], "max", b->ms[b->steps - 1],
+                "median", half, "p95", quantile(b, 95), "min", quantile(b, 0), "max", quantile(b, 100),
                 "open_ms", b->open_ms, "bind_ms", b->bind_ms, "first_step_ms", b->first_ms);
   json_t *all = json_array();
   for (int i = 0; i < b->steps; i++) json_array_append_new(all, json_real(b->ms[i]));
@@ -175,7 +176,7 @@ void moec_rt_bench_print(const moec_rt_bench *b) {
   printf(
       "ms: mean %.3f  median %.3f  p95 %.3f  min %.3f  max %.3f  (open %.1f, bind %.1f, first "
       "%.1f)\n",
-      mean(b), half, quantile(b, 95), b->ms[0], b->ms[b->steps - 1], b->open_ms, b->bind_ms,
+      mean(b), half, quantile(b, 95), quantile(b, 0), quantile(b, 100), b->open_ms, b->bind_ms,
       b->first_ms);
   if (half > 0) {
     printf("tokens/s: %.1f  GFLOP/s: %.2f\n", (double)tokens(b) / half * 1e3,
