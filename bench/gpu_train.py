@@ -12,6 +12,7 @@ GIB = 2**30
 LAUNCHES = {False: 400, True: 550}  # of 4 layers, without and with recompute
 MEMORY, LONGEST = 0.6, 4096  # of torch's peak, 4 layers with recompute, sequences of that length
 STEADY = 1.05  # p95 of the median, 4 layers
+BATCH, WARM_TOKENS = 4, 409600  # as torch_train.py has them
 LIMIT = 300  # seconds a program may take
 
 
@@ -36,8 +37,9 @@ def moec_cell(exes, out, layers, seq, recompute):
     """One run of `EXE bench`: its report, and its table of kernels in a file."""
     exe = os.path.join(exes, f"q{layers}{'r' if recompute else ''}")
     name = os.path.join(out, f"{os.path.basename(exe)}-{seq}")
-    command = [exe, "bench", "--mode", "train", "--dim", "batch=4", "--dim", f"seq={seq}", "--warmup", "5",
-               "--steps", os.environ.get("STEPS", "100"), "--kernels", "--json", name + ".json"]
+    command = [exe, "bench", "--mode", "train", "--dim", f"batch={BATCH}", "--dim", f"seq={seq}", "--steps",
+               os.environ.get("STEPS", "100"), "--warmup", str(WARM_TOKENS // (BATCH * seq)), "--kernels", "--json",
+               name + ".json"]
     if not run(command, name + ".txt", int(os.environ.get("CELL_LIMIT", LIMIT))):
         return None
     r = json.load(open(name + ".json"))

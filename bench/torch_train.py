@@ -21,6 +21,10 @@ SHAPE = dict(hidden_size=2048, intermediate_size=6144, num_attention_heads=32, n
              decoder_sparse_step=1, mlp_only_layers=[], norm_topk_prob=True, max_position_embeddings=8192,
              rms_norm_eps=1e-6, tie_word_embeddings=False, output_router_logits=False)
 
+# Steps before the timed ones have so many together, 3 seconds and more: until then a device at its limit of power
+# swings between clocks.
+WARM_TOKENS = 409600
+
 
 def numbers(name, default):
     return [int(x) for x in os.environ.get(name, default).split(",")]
@@ -37,7 +41,7 @@ def make(layers):
     return model
 
 
-def times(step, n, warmup=4):
+def times(step, n, warmup):
     for _ in range(warmup):
         step()
     ms = []
@@ -75,7 +79,7 @@ def run(model, arm, layers, seq, recompute, n):
 
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    ms = times(step, n)
+    ms = times(step, n, WARM_TOKENS // (BATCH * seq))
     kernels, everything = launches(step)
     return {"arm": arm, "layers": layers, "seq": seq, "recompute": recompute, "steps": n, "mean": statistics.mean(ms),
             "median": statistics.median(ms), "p95": ms[-(-95 * n // 100) - 1], "max": ms[-1], "kernels": kernels,

@@ -34,7 +34,7 @@ static moec_status *emit(moec_plan_tables *t, const moec_kernel *k, const char *
 static moec_status *build_kernels(moec_module *m, moec_plan_tables *t, const char *cuda, moec_kernel_set *set,
                                   moec_buf *source) {
   moec_arena *a = t->arena;
-  set->n = m->n_fns;
+  set->n = m->n_fns, set->cuda = cuda != NULL;
   set->kernels = MOEC_NEW_ARRAY(a, moec_kernel *, m->n_fns);
   set->plan_index = MOEC_NEW_ARRAY(a, uint32_t, m->n_fns);
   if (cuda) moec_emit_cuda_prelude(source);
@@ -140,9 +140,9 @@ static moec_status *write_file(const moec_codegen_options *o, const artifact *x,
 }
 
 /* The source as machine code; |options|, the text kept for `info`, gets how. */
-static moec_status *compile(const moec_codegen_options *o, const moec_plan_tables *t, moec_buf *source,
-                            moec_buf *kernels, moec_buf *options) {
-  if (o->cuda) moec_emit_cuda_library(source, t), moec_emit_cuda_grouped(source, t);
+static moec_status *compile(const moec_codegen_options *o, const moec_plan_tables *t, const moec_kernel_set *set,
+                            moec_buf *source, moec_buf *kernels, moec_buf *options) {
+  if (o->cuda) moec_emit_cuda_library(source, t), moec_emit_cuda_grouped(source, t, set);
   if (o->dump_dir) {
     const char *dump = moec_arena_printf(t->arena, "%s/kernels.%s", o->dump_dir, o->cuda ? "cu" : "c");
     MOEC_TRY(moec_write_file(dump, moec_buf_str(source), source->size, 0644));
@@ -180,7 +180,7 @@ static moec_status *generate(moec_module *m, const moec_codegen_options *o, moec
   if (!s) s = moec_plan_build(t, m, &set, o->combine);
   if (!s && report) s = end_report(m, o, &set, t, report, &x->report);
   json_decref(report);
-  if (!s) s = compile(o, t, &source, &x->kernels, &options);
+  if (!s) s = compile(o, t, &set, &source, &x->kernels, &options);
   if (!s) s = moec_plan_digests(t, m);
   if (!s) {
     moec_plan_header head = {.model = moec_plan_sym(t, m->name), .options = moec_plan_str(t, moec_buf_str(&options))};

@@ -158,6 +158,7 @@ static int absorbed_operand(const moec_graph *g, moec_node n) {
 static bool deferred(const flattener *c, const moec_graph *g, moec_node n) {
   moec_op op = moec_op_of(g, n);
   moec_value v = moec_out(g, n, 0);
+  if (op == MOEC_OP_FUSED) return moec_flat_in_dot(c, g, n);
   if (op == MOEC_OP_MOE_WEIGHT) return moec_flat_joins(c, g, n);
   if (op == MOEC_OP_MOE_DISPATCH) return moec_plan_only_weighted(g, n);
   moec_node reader = moec_plan_only_reader(g, v);
@@ -285,6 +286,7 @@ static moec_status *do_node(flattener *c, frame *f, moec_node n) {
     case MOEC_OP_MOE_PLAN: return do_moe_plan(c, f, n);
     case MOEC_OP_MOE_WEIGHT: return do_weight(c, f, n);
     case MOEC_OP_MOE_COMBINE: return moec_flat_combine(c, f, n, n, (moec_value){0});
+    case MOEC_OP_MOE_GROUPED_DOT: return moec_flat_grouped_dot(c, f, n, layer_of(f, p.n_in, &f->g->edges[p.in]));
     case MOEC_OP_LINEAR_CROSS_ENTROPY: return moec_flat_loss(c, f, n);
     default: break;
   }

@@ -10,6 +10,7 @@
 typedef struct moec_kernel_set {
   moec_kernel **kernels;
   uint32_t *plan_index; /* by function: index into the plan's kernels */
+  bool cuda;            /* the target: products of experts may have activations */
   size_t n;             /* m->n_fns */
 } moec_kernel_set;
 
@@ -23,6 +24,8 @@ moec_status *moec_plan_digests(moec_plan_tables *t, const moec_module *m) MOEC_M
 /* codegen/plan_steps.c: the library step of a node: step op and integer attributes. */
 moec_status *moec_plan_library_step(moec_plan_tables *t, const moec_graph *g, moec_node n,
                                     moec_plan_step *step) MOEC_MUST_USE;
+/* The floating point operations of a library step but conv and dot. */
+moec_dim moec_plan_flops(moec_module *m, const moec_graph *g, moec_node n);
 /* The ints of a GEMM for a dot node, or UNSUPPORTED when strides can't say it. */
 moec_status *moec_plan_gemm(moec_plan_tables *t, const moec_graph *g, moec_node n, moec_plan_step *step) MOEC_MUST_USE;
 
@@ -39,8 +42,9 @@ bool moec_plan_only_weighted(const moec_graph *g, moec_node n);
 
 /* codegen/emit_cuda_library.c: the library kernels for the steps of |t|, behind the prelude. */
 void moec_emit_cuda_library(moec_buf *b, const moec_plan_tables *t);
-/* codegen/emit_cuda_grouped.c: behind those, products of experts on matrix units, where |t| has some in bf16. */
-void moec_emit_cuda_grouped(moec_buf *b, const moec_plan_tables *t);
+/* codegen/emit_cuda_grouped.c: behind those, products of experts on matrix units, where |t| has some in bf16; with the
+ * activations that they have, which are kernels of |kernels|. */
+void moec_emit_cuda_grouped(moec_buf *b, const moec_plan_tables *t, const moec_kernel_set *kernels);
 
 /* codegen/plan_peak.c: what one run of a program costs at the sizes |symbols|; -1: not known there, or too large. */
 typedef struct moec_plan_cost {

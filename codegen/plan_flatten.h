@@ -43,6 +43,10 @@ moec_status *moec_flat_combine(flattener *c, frame *f, moec_node n, moec_node co
                                moec_value residual) MOEC_MUST_USE;
 /* The loss of a linear layer, with room for its logits. codegen/plan_loss.c */
 moec_status *moec_flat_loss(flattener *c, frame *f, moec_node n) MOEC_MUST_USE;
+/* moe.grouped_dot, with its activation where it has one. codegen/plan_grouped.c */
+moec_status *moec_flat_grouped_dot(flattener *c, frame *f, moec_node n, uint32_t moe) MOEC_MUST_USE;
+/* Whether fused node |n| is the activation that the step of its operand computes. */
+bool moec_flat_in_dot(const flattener *c, const moec_graph *g, moec_node n);
 /* Whether the step of its combine applies the weights of moe.weight |n|: not with --combine-impl weighted_sum. */
 bool moec_flat_joins(const flattener *c, const moec_graph *g, moec_node n);
 

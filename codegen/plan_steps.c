@@ -48,7 +48,7 @@ static moec_dim dot_flops(moec_module *m, const moec_graph *g, moec_node n) {
   return f;
 }
 
-static moec_dim step_flops(moec_module *m, const moec_graph *g, moec_node n) {
+moec_dim moec_plan_flops(moec_module *m, const moec_graph *g, moec_node n) {
   moec_dim out = moec_type_numel(m, moec_value_get(g, moec_out(g, n, 0))->type);
   switch (moec_op_of(g, n)) {
     case MOEC_OP_MOE_GROUPED_DOT:
@@ -94,7 +94,7 @@ moec_status *moec_plan_library_step(moec_plan_tables *t, const moec_graph *g, mo
     step->ints = (uint32_t)t->n_ints;
     for (size_t k = 0; k < 4 && rules[i].ints[k]; k++) MOEC_TABLE_ADD(t, ints, int_attr(p, rules[i].ints[k]));
     step->n_ints = (uint32_t)t->n_ints - step->ints;
-    step->flops = moec_plan_expr_of(t, step_flops(t->m, g, n));
+    step->flops = moec_plan_expr_of(t, moec_plan_flops(t->m, g, n));
     return NULL;
   }
   return moec_error(MOEC_UNSUPPORTED, "%s \"%s\": the cpu target has no step for it", moec_op_get(p->op)->text,

@@ -86,6 +86,13 @@
  *            const int32_t *offsets, const void *bias, int32_t bias_dtype, void *y, int32_t y_dtype, int64_t experts,
  *            int64_t k, int64_t m, int32_t *turn)
  *                                            _t: transposed. turn: two zeros, which the next kernel finds again
+ *   moec_wgmma_dot_t_K, moec_wgmma_dot_K(moec_cuda_tensor_map rows, moec_cuda_tensor_map w,
+ *            moec_cuda_tensor_map y_map, moec_cuda_tensor_map a_map, const int32_t *offsets, const void *bias,
+ *            int32_t bias_dtype, void *y, void *a, int64_t experts, int64_t k, int64_t m, int32_t *turn)
+ *                                            grouped_activation.cu, for each MOE_GROUPED_DOT with generated kernel K
+ *                                            as its activation: a, as K makes it of y, to the bit. y NULL: not stored,
+ *                                            any map. Rows of y and a are multiples of 8; all bf16. a_map: as y's are;
+ *                                            y_map of HALVES: a stack of n matrices [2, m / 2], in boxes of 16 x 1 x 64
  *   moec_wgmma_outer(moec_cuda_tensor_map dy, moec_cuda_tensor_map x, moec_cuda_tensor_map y_map,
  *            const int32_t *offsets, void *y, int32_t y_dtype, int64_t experts, int64_t m, int64_t k,
  *            int32_t *turn)

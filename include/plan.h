@@ -18,7 +18,7 @@
 #define MOEC_NONE UINT32_MAX
 #define MOEC_PLAN_MAGIC "MOECPLAN"
 #define MOEC_FOOTER_MAGIC "MOECEXE\n"
-#define MOEC_PLAN_VERSION 4u
+#define MOEC_PLAN_VERSION 5u
 #define MOEC_PLAN_MAX_RANK 12
 
 typedef struct moec_footer {
@@ -171,7 +171,8 @@ typedef struct moec_plan_kernel {
   STEP(MOE_SELECT, "moe.select")           /* s -> i                                                       */ \
   STEP(MOE_PLAN, "moe.plan")               /* i -> perm, inv, offsets                                      */ \
   STEP(MOE_DISPATCH, "moe.dispatch")       /* x, perm, w? -> rows; ints: k. With w: rows times weights     */ \
-  STEP(MOE_GROUPED_DOT, "moe.grouped_dot") /* rows, w, offsets, bias? -> y; ints: transposed               */ \
+  STEP(MOE_GROUPED_DOT, "moe.grouped_dot") /* rows, w, offsets, bias? -> y; ints: transposed. CUDA: or     \
+                                              -> y?, activation; ints: transposed, moec_activation_form    */ \
   STEP(MOE_WEIGHT, "moe.weight")           /* rows, w, perm -> y                                           */ \
   STEP(MOE_COMBINE, "moe.combine")         /* rows, inv, w?, residual? -> y; ints: k. With w: the fused    \
                                               weighted restore; residual is added last                     */ \
@@ -190,7 +191,7 @@ typedef enum moec_step_op {
 
 typedef struct moec_plan_step {
   uint32_t op, schedule;
-  uint32_t kernel;           /* KERNEL: index into kernels */
+  uint32_t kernel;           /* KERNEL, and MOE_GROUPED_DOT with an activation: index into kernels */
   uint32_t args, n_in, n_out;/* pool offset of n_in + n_out tensor indices */
   uint32_t ints, n_ints;     /* ints offset, count */
   uint32_t call;             /* index into calls: the instance this step belongs to */
@@ -198,6 +199,15 @@ typedef struct moec_plan_step {
   moec_str_ref where;        /* source node, for messages */
   moec_expr_ref flops;       /* of this step */
 } moec_plan_step;
+
+/* An activation of y[n, m], both of the type of the rows: its kernel reads y alone and needs no scratch; an element
+ * is a function of one or two elements of its row of y. Where y is no result it is temporary, or nowhere. */
+typedef enum moec_activation_form {
+  MOEC_ACTIVATION_EACH,       /* [n, m]: element j of j                         */
+  MOEC_ACTIVATION_HALVES,     /* [n, m / 2]: element j of j and j + m / 2       */
+  MOEC_ACTIVATION_NEIGHBOURS, /* [n, m / 2]: element j of 2 * j and 2 * j + 1   */
+  MOEC_ACTIVATION_FORMS
+} moec_activation_form;
 
 /* GEMM: y[batch..., M, N] = A[batch..., M, K] * B[batch..., K, N] (+ c, same shape as y).
  * ints = { n_batch, then expr refs: M, N, K, a_m, a_k, b_k, b_n, then for each batch axis: size, a_stride,

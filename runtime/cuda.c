@@ -89,7 +89,7 @@ static void close_cuda(moec_model *m) {
   if (c->module) (void)c->cu.module_unload(c->module);
   if (c->stream) (void)c->cu.stream_destroy(c->stream);
   if (c->context) (void)c->cu.context_release(c->device);
-  void *const blocks[] = {c->kernels, c->library, c->first, c->faults, c->marks};
+  void *const blocks[] = {c->kernels, c->library, c->activations, c->first, c->faults, c->marks};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) moec_rt_free(&m->memory, blocks[i]);
   moec_cu_unload(&c->cu);
   moec_rt_free(&m->memory, c);

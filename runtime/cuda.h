@@ -41,6 +41,7 @@ typedef struct moec_rt_cuda {
   moec_cu_function (*library)[MOEC_DTYPE_COUNT]; /* found when first used; type NONE: those without one */
   moec_cu_function wgmma[MOEC_RT_CUDA_WGMMA]; /* found when first used */
   moec_rt_arena turn;                         /* theirs: two zeros */
+  moec_cu_function (*activations)[2]; /* by kernel of the plan: those that make it from w [e, k, m] and [e, m, k] */
   moec_rt_cuda_table tables[MOEC_SCHEDULE_COUNT];
   uint64_t *first;  /* by step: its first address in its schedule's table */
   int32_t *faults;  /* by step */
@@ -70,6 +71,8 @@ moec_status *moec_rt_cuda_find_kernels(moec_model *m) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_begin(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_end(moec_model *m, moec_schedule schedule) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_kernel(moec_model *m, uint32_t step, const moec_rt_binding *b) MOEC_MUST_USE;
+/* Launches the generated kernel of step |s|, which it is or has. */
+moec_status *moec_rt_cuda_generated(moec_model *m, const moec_plan_step *s, const int64_t *values) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_need(const moec_model *m, const moec_plan_step *s, const moec_rt_binding *b,
                                const moec_rt_call *call, moec_rt_need *need) MOEC_MUST_USE;
 /* Launches moec_|name| of include/cuda_abi.h, the one of |type| where it is not NONE, in as many blocks as |work| needs
@@ -107,6 +110,7 @@ void moec_rt_cuda_marks_fini(moec_model *m);
 /* ---- cuda_grouped.c ---- */
 moec_status *moec_rt_cuda_grouped_open(moec_model *m) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_grouped_dot(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
+uint64_t moec_rt_cuda_grouped_room(const moec_rt_call *call);
 moec_status *moec_rt_cuda_grouped_outer(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
 
 /* ---- cuda_gemm.c ---- */

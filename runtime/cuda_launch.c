@@ -30,6 +30,7 @@ moec_status *moec_rt_cuda_find_kernels(moec_model *m) {
   moec_rt_cuda *c = m->cuda;
   MOEC_TRY(MOEC_RT_NEW(&m->memory, c->kernels, p->n_kernels, "kernels"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, c->library, MOEC_RT_CUDA_KERNELS, "kernels"));
+  MOEC_TRY(MOEC_RT_NEW(&m->memory, c->activations, p->n_kernels, "kernels"));
   for (uint32_t i = 0; i < p->n_kernels; i++) {
     const moec_plan_kernel *k = &p->kernels[i];
     MOEC_TRY(check_launch(p, k));
@@ -113,6 +114,7 @@ static moec_status *make_table(moec_model *m, moec_schedule schedule) {
     const moec_plan_step *s = &p->steps[i];
     m->cuda->first[i] = t->n;
     if (s->op == MOEC_STEP_KERNEL) t->n += s->n_in + s->n_out;
+    else if (moec_rt_has_kernel(s)) t->n += s->n_out; /* of an activation: the product, itself */
   }
   MOEC_TRY(MOEC_RT_NEW(&m->memory, t->words, t->n, "operands of kernels"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, t->sent, t->n, "operands of kernels"));
@@ -140,10 +142,13 @@ moec_status *moec_rt_cuda_begin(moec_model *m, moec_schedule schedule, const moe
   for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
     const moec_plan_step *s = &p->steps[i];
     uint64_t *to = t->words + m->cuda->first[i];
-    if (s->op != MOEC_STEP_KERNEL) continue;
-    for (uint32_t k = 0; k < s->n_in + s->n_out; k++) {
+    bool product = s->op != MOEC_STEP_KERNEL;
+    uint32_t first = product ? s->n_in : 0;
+    if (!moec_rt_has_kernel(s)) continue;
+    for (uint32_t k = first; k < s->n_in + s->n_out; k++) {
       uint32_t x = p->pool[s->args + k];
-      to[k] = x == MOEC_NONE ? 0 : (uint64_t)(uintptr_t)m->buffers[p->tensors[x].buffer];
+      const void *at = x != MOEC_NONE ? m->buffers[p->tensors[x].buffer] : product ? m->shared.data : NULL;
+      to[k - first] = (uint64_t)(uintptr_t)at;
     }
   }
   uint64_t bytes = t->n * sizeof *t->words;
@@ -182,17 +187,22 @@ moec_status *moec_rt_cuda_end(moec_model *m, moec_schedule schedule) {
 /* ---- launches ---------------------------------------------------------------------------- */
 
 moec_status *moec_rt_cuda_kernel(moec_model *m, uint32_t step, const moec_rt_binding *b) {
-  moec_rt_cuda *c = m->cuda;
   const moec_plan_step *s = &m->plan.steps[step];
+  bool done;
+  if (b->values[m->plan.kernels[s->kernel].rows] <= 0) return NULL;
+  MOEC_TRY(moec_rt_cuda_attention_run(m, step, &done));
+  return done ? NULL : moec_rt_cuda_generated(m, s, b->values);
+}
+
+moec_status *moec_rt_cuda_generated(moec_model *m, const moec_plan_step *s, const int64_t *values) {
+  moec_rt_cuda *c = m->cuda;
   const moec_plan_kernel *k = &m->plan.kernels[s->kernel];
   const uint8_t *table = c->tables[s->schedule].on_device.data;
-  int64_t rows = b->values[k->rows];
-  bool done;
+  int64_t rows = values[k->rows];
   if (rows <= 0) return NULL;
-  MOEC_TRY(moec_rt_cuda_attention_run(m, step, &done));
-  if (done) return NULL;
-  int64_t blocks = kernel_blocks(c, k, rows, (uint64_t)b->values[k->scratch]);
-  moec_kernel_args args = {.buf = (void *const *)(const void *)(table + c->first[step] * sizeof(uint64_t)),
+  int64_t blocks = kernel_blocks(c, k, rows, (uint64_t)values[k->scratch]);
+  uint64_t first = c->first[s - m->plan.steps] * sizeof(uint64_t);
+  moec_kernel_args args = {.buf = (void *const *)(const void *)(table + first),
                            .sym = (const int64_t *)(const void *)table,
                            .scratch = m->shared.data,
                            .fault = moec_rt_cuda_fault(m, s)};

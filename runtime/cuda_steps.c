@@ -238,6 +238,7 @@ moec_status *moec_rt_cuda_library(moec_model *m, const moec_rt_call *c) {
 
 uint64_t moec_rt_cuda_room(const moec_rt_call *c) {
   if (c->step->op == MOEC_STEP_SCATTER_ND) return order_room(slicing_of(moec_rt_in(c, 1), moec_rt_out(c, 0)).rows);
+  if (c->step->op == MOEC_STEP_MOE_GROUPED_DOT) return moec_rt_cuda_grouped_room(c);
   if (c->step->op != MOEC_STEP_MOE_PLAN) return 0;
   uint64_t experts = (uint64_t)moec_rt_out(c, 2)->dims[0] - 1;
   return moec_rt_array((uint64_t)plan_blocks(moec_tensor_numel(moec_rt_in(c, 0))), experts * sizeof(int32_t));

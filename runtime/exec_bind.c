@@ -73,10 +73,12 @@ static moec_status *check_step(moec_model *m, const moec_rt_binding *b, const mo
     uint32_t t = p->pool[s->args + k];
     if (t != MOEC_NONE) MOEC_TRY(check_tensor(m, b, t));
   }
-  if (s->op == MOEC_STEP_KERNEL) {
+  if (moec_rt_has_kernel(s)) {
     const moec_plan_kernel *k = &p->kernels[s->kernel];
     MOEC_TRY(need_size(m, b, k->rows, "kernel", moec_rt_str(p, k->name)));
     MOEC_TRY(need_size(m, b, k->scratch, "kernel", moec_rt_str(p, k->name)));
+  }
+  if (s->op == MOEC_STEP_KERNEL) {
     MOEC_TRY(m->device->need(m, s, b, NULL, &need));
   } else {
     moec_rt_call call;

@@ -1,4 +1,6 @@
 /* moe.grouped_dot: the rows of each expert times its matrix. An empty expert costs nothing. */
+#include <inttypes.h>
+
 #include "base/size.h"
 #include "runtime/convert.h"
 #include "runtime/gemm.h"
@@ -25,6 +27,18 @@ static grouped read_grouped(const moec_rt_call *c) {
   return g;
 }
 
+/* Of a product of n rows and m columns, which need not be a result then. */
+static moec_status *check_activation(const moec_rt_call *c, int64_t n, int64_t m) {
+  const moec_tensor *rows = moec_rt_in(c, 0), *y = moec_rt_out(c, 0), *a = moec_rt_out(c, 1);
+  int64_t parts = c->ints[1] == MOEC_ACTIVATION_EACH ? 1 : 2;
+  const int64_t dims[] = {n, m / parts};
+  if (m % parts) return moec_rt_mismatch(c, "expected an even number of columns, got %" PRId64, m);
+  if (y && y->dtype != rows->dtype) return moec_rt_mismatch(c, "expected rows and results of one type");
+  if (c->values[c->plan->kernels[c->step->kernel].scratch] != 0)
+    return moec_rt_mismatch(c, "expected an activation without scratch");
+  return moec_rt_expect(c, "an activation", a, rows->dtype, 2, dims);
+}
+
 moec_status *moec_rt_check_MOE_GROUPED_DOT(const moec_rt_call *c, moec_rt_need *need) {
   const moec_tensor *rows = moec_rt_in(c, 0), *w = moec_rt_in(c, 1), *y = moec_rt_out(c, 0);
   char a[MOEC_RT_SHAPE_TEXT], b[MOEC_RT_SHAPE_TEXT];
@@ -49,10 +63,11 @@ moec_status *moec_rt_check_MOE_GROUPED_DOT(const moec_rt_call *c, moec_rt_need *
   if (g.bias) MOEC_TRY(moec_rt_expect(c, "a bias", g.bias, g.bias->dtype, 2, bias));
   if (g.bias && !moec_dtype_is_float(g.bias->dtype))
     return moec_rt_mismatch(c, "expected a float bias");
-  if (!moec_dtype_is_float(y->dtype)) return moec_rt_mismatch(c, "expected a float result");
-  need->thread = moec_rt_gemm_scratch(rows->dtype, w->dtype, y->dtype);
+  if (c->step->n_out > 1) MOEC_TRY(check_activation(c, in[0], g.m));
+  if (y ? !moec_dtype_is_float(y->dtype) : c->step->n_out == 1) return moec_rt_mismatch(c, "expected a float result");
+  need->thread = moec_rt_gemm_scratch(rows->dtype, w->dtype, y ? y->dtype : rows->dtype);
   need->shared = (uint64_t)ends * sizeof(int64_t);
-  return moec_rt_expect(c, "a result", y, y->dtype, 2, out);
+  return !y ? NULL : moec_rt_expect(c, "a result", y, y->dtype, 2, out);
 }
 
 static moec_rt_tiles tiles_of(const grouped *g, int64_t e) {
@@ -103,6 +118,8 @@ static void run_tiles(void *ctx, int64_t begin, int64_t end, int thread) {
 moec_status *moec_rt_run_MOE_GROUPED_DOT(const moec_rt_call *c) {
   grouped g = read_grouped(c);
   int64_t total = 0;
+  if (c->step->n_out > 1)
+    return moec_rt_op_error(c, MOEC_UNSUPPORTED, "a product with its activation: expected a cuda target");
   MOEC_TRY(moec_rt_groups_check(c, &g.groups, g.rows->dims[0]));
   for (int64_t e = 0; e < g.groups.experts; e++) {
     g.groups.first_tile[e] = total;

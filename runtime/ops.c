@@ -84,6 +84,13 @@ static moec_status *ints_transposed(const moec_rt_record *r, const int64_t *v, u
   return check_flag(r, "transposed", v[0], 1);
 }
 
+static moec_status *ints_grouped_dot(const moec_rt_record *r, const int64_t *v, uint32_t n) {
+  uint32_t results = r->p->steps[r->i].n_out;
+  if (n != results) return moec_rt_bad(r, "grouped_dot: expected %u integers with as many results, got %u", results, n);
+  MOEC_TRY(check_flag(r, "transposed", v[0], 1));
+  return n == 1 ? NULL : check_flag(r, "activation", v[1], MOEC_ACTIVATION_FORMS - 1);
+}
+
 /* ---- the table --------------------------------------------------------------------------- */
 
 #define TEXT(NAME, text) static const char text_##NAME[] = text;
@@ -104,7 +111,7 @@ MOEC_PLAN_STEPS(TEXT)
   OP(MOE_SELECT,       1, 1, 0,       1, 1, 0,  0, 0,    NULL)                \
   OP(MOE_PLAN,         1, 1, 0,       3, 3, 0,  0, 0,    NULL)                \
   OP(MOE_DISPATCH,     2, 3, 1u << 2, 1, 1, 0,  1, 1,    ints_k)              \
-  OP(MOE_GROUPED_DOT,  3, 4, 1u << 3, 1, 1, 0,  1, 1,    ints_transposed)     \
+  OP(MOE_GROUPED_DOT,  3, 4, 1u << 3, 1, 2, 1u, 1, 2,    ints_grouped_dot)    \
   OP(MOE_WEIGHT,       3, 3, 0,       1, 1, 0,  0, 0,    NULL)                \
   OP(MOE_COMBINE,      2, 4, 3u << 2, 1, 1, 0,  1, 1,    ints_k)              \
   OP(MOE_GROUPED_OUTER, 3, 3, 0,      1, 1, 0,  0, 0,    NULL)                \

@@ -74,7 +74,7 @@ static moec_status *check_shape(const moec_rt_record *r, const moec_plan_step *s
   MOEC_TRY(moec_rt_check_index(r, "flops", s->flops, p->n_exprs));
   MOEC_TRY(moec_rt_check_range(r, "args", s->args, (uint64_t)s->n_in + s->n_out, p->n_pool));
   MOEC_TRY(moec_rt_check_range(r, "ints", s->ints, s->n_ints, p->n_ints));
-  if (s->op == MOEC_STEP_KERNEL)
+  if (moec_rt_has_kernel(s))
     MOEC_TRY(moec_rt_check_index(r, "kernel", s->kernel, p->n_kernels));
   MOEC_TRY(check_count(r, "inputs", s->n_in, op->min_in, op->max_in));
   MOEC_TRY(check_count(r, "outputs", s->n_out, op->min_out, op->max_out));

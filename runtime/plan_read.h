@@ -44,6 +44,11 @@ static inline bool moec_rt_of_program(uint32_t kind) {
   return kind == MOEC_BUFFER_INPUT || kind == MOEC_BUFFER_STEP || kind == MOEC_BUFFER_OUTPUT;
 }
 
+/* Whether step |s| names a generated kernel: it is one, or a product of experts with its activation. */
+static inline bool moec_rt_has_kernel(const moec_plan_step *s) {
+  return s->op == MOEC_STEP_KERNEL || (s->op == MOEC_STEP_MOE_GROUPED_DOT && s->n_out == 2);
+}
+
 static inline const char *moec_rt_str(const moec_rt_plan *p, moec_str_ref s) {
   return p->strings + s;
 }

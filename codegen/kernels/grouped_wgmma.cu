@@ -9,7 +9,8 @@
  *   OUTER   y[e] = dy[n, m]^T * x[n, k]       both lie across; k of the product is the rows of an expert
  *
  * Where the rows of an expert end is read here, from the offsets. DOT reads on into the next expert's rows and stores
- * none of them; OUTER sets what it read of them to zero. Tiles of one expert follow each other, so that what blocks
+ * none of them; OUTER sets what it read of them to zero. A tile may be made of two pieces of the result, as wide as each
+ * other and as far apart as its halves, for what is made of both (grouped_activation.cu). Tiles of one expert follow each other, so that what blocks
  * read at the same time is in the cache. Two blocks that load the right operand for each other, a cluster, were not
  * faster where experts have many rows, and slower where tiles are not full. */
 
@@ -143,7 +144,14 @@ typedef struct moec_wg_task {
   int32_t *turn;
   int32_t bias_dtype, y_dtype;
   int64_t experts, rows, columns, depth;
+  int64_t half; /* columns of a half, where a tile has the same columns of both; else 0 */
 } moec_wg_task;
+
+/* What a tile's columns are counted in: columns, or pairs of them. */
+MOEC_INLINE int32_t moec_wg_side(const moec_wg_task *t) { return t->half ? MOEC_WG_COLUMNS / 2 : MOEC_WG_COLUMNS; }
+MOEC_INLINE int32_t moec_wg_end(const moec_wg_task *t) { return (int32_t)(t->half ? t->half : t->columns); }
+/* The columns behind the middle of a tile are so much further than they would be if it were in one piece. */
+MOEC_INLINE int32_t moec_wg_gap(const moec_wg_task *t) { return t->half ? (int32_t)t->half - MOEC_WG_COLUMNS / 2 : 0; }
 
 /* Where in the list of tiles. */
 typedef struct moec_wg_place {
@@ -156,7 +164,7 @@ typedef struct moec_wg_place {
 /* Tile number p->tile, which is not before the last one; 0: there are not so many. */
 MOEC_INLINE int moec_wg_find(const int form, const moec_wg_task *t, moec_wg_place *p, moec_wg_tile *out) {
   const int32_t side = MOEC_WG_ROWS, *offsets = MOEC_WG_SHARED->offsets;
-  const int32_t across = (int32_t)((t->columns + MOEC_WG_COLUMNS - 1) / MOEC_WG_COLUMNS);
+  const int32_t across = (moec_wg_end(t) + moec_wg_side(t) - 1) / moec_wg_side(t);
   for (;; p->e++, p->before += (int64_t)p->down * across) {
     if (p->e >= t->experts) return 0;
     const int32_t rows = form == MOEC_WG_OUTER ? (int32_t)t->rows : offsets[p->e + 1] - offsets[p->e];
@@ -171,7 +179,7 @@ MOEC_INLINE int moec_wg_find(const int form, const moec_wg_task *t, moec_wg_plac
   out->e = p->e;
   out->row = form == MOEC_WG_OUTER ? row : begin + row;
   out->rows = left < side ? left : side;
-  out->column = in / high * MOEC_WG_COLUMNS;
+  out->column = in / high * moec_wg_side(t);
   out->from = form == MOEC_WG_OUTER ? begin : 0;
   out->depth = form == MOEC_WG_OUTER ? n : (int32_t)t->depth;
   return 1;
@@ -197,8 +205,8 @@ MOEC_INLINE void moec_wg_fill(const int form, const moec_wg_task *t, const moec_
   for (int i = 0; i < boxes; i++)
     moec_wg_load_box(to + i * MOEC_WG_BOX, t->a, barrier, across_a, w->row + 64 * i, w->from + at, 0);
   for (int i = 0; i < 4; i++)
-    moec_wg_load_box(to + (2 + i) * MOEC_WG_BOX, t->b, barrier, across_b, w->column + 64 * i, w->from + at,
-                     form == MOEC_WG_OUTER ? 0 : w->e);
+    moec_wg_load_box(to + (2 + i) * MOEC_WG_BOX, t->b, barrier, across_b,
+                     w->column + 64 * i + (i < 2 ? 0 : moec_wg_gap(t)), w->from + at, form == MOEC_WG_OUTER ? 0 : w->e);
 }
 
 /* One thread. Which tile is next is asked for a tile ahead. The last block leaves |turn| as it was found. */
@@ -298,8 +306,8 @@ MOEC_INLINE void moec_wg_add_bias(const moec_wg_task *t, const moec_wg_tile *w, 
   const int64_t first = (int64_t)w->e * t->columns;
 #pragma unroll
   for (int j = 0; j < 32; j++) {
-    const int32_t c = w->column + 8 * j + 2 * (threadIdx.x % 4);
-    if (c >= t->columns) break;
+    const int32_t c = w->column + 8 * j + 2 * (threadIdx.x % 4) + (j < 16 ? 0 : moec_wg_gap(t));
+    if (c >= t->columns) continue;
     const float x = moec_load_f32(t->bias_dtype, t->bias, first + c);
     const float y = moec_load_f32(t->bias_dtype, t->bias, first + c + 1);
     d[4 * j] += x, d[4 * j + 1] += y, d[4 * j + 2] += x, d[4 * j + 3] += y;
@@ -318,42 +326,56 @@ MOEC_INLINE void moec_wg_store_f32(const moec_wg_task *t, const moec_wg_tile *w,
   }
 }
 
-/* A warp's 16 rows, 64 columns at a time, through a slot of its own: by TMA where all rows are the expert's. */
-MOEC_INLINE void moec_wg_store_bf16(const int form, const moec_wg_task *t, const moec_wg_tile *w, int64_t first,
-                                    int row, int rows, const float *d) {
+/* Where 16 rows of 64 results go: a box of a map, and its |rows| by |columns| first elements in memory. */
+typedef struct moec_wg_box {
+  const moec_cuda_tensor_map *map;
+  int32_t x, y, z, rows, columns;
+  uint16_t *at;
+  int64_t stride;
+} moec_wg_box;
+
+/* A warp's 16 rows of 64 results, packed in pairs as a thread has them, by way of the warp's slot number |use|: by TMA
+ * where all rows are the expert's. */
+MOEC_INLINE void moec_wg_store_box(const moec_wg_box *box, int use, const uint32_t *v) {
   const int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
   const int to = (lane & 7) + (lane & 8), chunk = lane >> 4;
-  const int whole = form == MOEC_WG_OUTER || row + 16 <= rows;
+  uint8_t *slot = MOEC_WG_SHARED->slots[warp][use % MOEC_WG_SLOTS];
+  const uint32_t address = moec_wg_address(slot);
+  if (lane == 0) MOEC_WG_STORES_LEFT(MOEC_WG_SLOTS - 1);
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < 8; j += 2)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     address + to * 128 + (((j + chunk) ^ (to & 7)) << 4)),
+                 "r"(v[2 * j]), "r"(v[2 * j + 1]), "r"(v[2 * j + 2]), "r"(v[2 * j + 3])
+                 : "memory");
+  if (box->rows >= 16) {
+    moec_wg_publish();
+    __syncwarp();
+    if (lane == 0) moec_wg_store(box->map, address, box->x, box->y, box->z);
+  } else {
+    __syncwarp();
+    for (int i = lane; i < 128; i += 32) {
+      const int r = i / 8, c = i % 8 * 8;
+      if (r < box->rows && c < box->columns)
+        *(uint4 *)(box->at + r * box->stride + c) = *(const uint4 *)(slot + r * 128 + ((i % 8 ^ (r & 7)) << 4));
+    }
+  }
+  if (lane == 0) moec_wg_store_end();
+}
+
+MOEC_INLINE void moec_wg_store_bf16(const int form, const moec_wg_task *t, const moec_wg_tile *w, int64_t first,
+                                    int row, int rows, const float *d) {
 #pragma unroll
   for (int c = 0; c < 4; c++) {
-    uint8_t *slot = MOEC_WG_SHARED->slots[warp][c % MOEC_WG_SLOTS];
-    const uint32_t address = moec_wg_address(slot);
-    if (lane == 0) MOEC_WG_STORES_LEFT(MOEC_WG_SLOTS - 1);
-    __syncwarp();
+    const int32_t column = w->column + 64 * c;
+    const moec_wg_box box = {t->y_map, column, w->row + row, form == MOEC_WG_OUTER ? w->e : 0,
+                             form == MOEC_WG_OUTER ? 16 : rows - row, (int32_t)t->columns - column,
+                             (uint16_t *)t->y + (first + row) * t->columns + column, t->columns};
+    uint32_t v[16];
 #pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-      const float *f = d + 32 * c + 4 * j;
-      asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                       address + to * 128 + (((j + chunk) ^ (to & 7)) << 4)),
-                   "r"(moec_wg_pack(f[0], f[1])), "r"(moec_wg_pack(f[2], f[3])), "r"(moec_wg_pack(f[4], f[5])),
-                   "r"(moec_wg_pack(f[6], f[7]))
-                   : "memory");
-    }
-    if (whole) {
-      moec_wg_publish();
-      __syncwarp();
-      if (lane == 0)
-        moec_wg_store(t->y_map, address, w->column + 64 * c, w->row + row, form == MOEC_WG_OUTER ? w->e : 0);
-    } else {
-      __syncwarp();
-      for (int i = lane; i < 128; i += 32) {
-        const int r = i / 8, column = w->column + 64 * c + i % 8 * 8;
-        if (row + r < rows && column < t->columns)
-          *(uint4 *)((uint16_t *)t->y + (first + row + r) * t->columns + column) =
-              *(const uint4 *)(slot + r * 128 + ((i % 8 ^ (r & 7)) << 4));
-      }
-    }
-    if (lane == 0) moec_wg_store_end();
+    for (int i = 0; i < 16; i++) v[i] = moec_wg_pack(d[32 * c + 2 * i], d[32 * c + 2 * i + 1]);
+    moec_wg_store_box(&box, c, v);
   }
 }
 
@@ -368,23 +390,33 @@ MOEC_INLINE void moec_wg_store_zeros(const moec_wg_task *t, const moec_wg_tile *
   }
 }
 
-MOEC_INLINE void moec_wg_consume(const int form, const moec_wg_task *t) {
-  const int g = MOEC_WG_SAME(threadIdx.x / 128 - 1), warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  moec_wg_ring ring = {0, 0};
-  float d[128];
+/* The next tile's product of group |g|, of which there is something: 1; 0: there are no more. */
+MOEC_INLINE int moec_wg_take(const int form, const moec_wg_task *t, int g, moec_wg_ring *ring, moec_wg_tile *w,
+                             float *d) {
   for (;;) {
-    moec_wg_await(&ring);
-    moec_wg_tile w = MOEC_WG_SHARED->tiles[ring.s];
-    w.rows = MOEC_WG_SAME(w.rows), w.depth = MOEC_WG_SAME(w.depth);
-    if (w.depth < 0) break;
-    if (w.rows <= 64 * g || w.depth == 0) {
-      if (w.rows > 64 * g) moec_wg_store_zeros(t, &w, g);
-      moec_wg_skip(w.depth, &ring);
-      continue;
-    }
-    moec_wg_tile_product(form, w.depth, g, &ring, d);
-    const int row = 64 * g + 16 * warp; /* this warp's first */
-    if (form != MOEC_WG_OUTER && t->bias) moec_wg_add_bias(t, &w, d);
+    moec_wg_await(ring);
+    *w = MOEC_WG_SHARED->tiles[ring->s];
+    w->rows = MOEC_WG_SAME(w->rows), w->depth = MOEC_WG_SAME(w->depth);
+    if (w->depth < 0) return 0;
+    if (w->rows > 64 * g && w->depth > 0) break;
+    if (w->rows > 64 * g) moec_wg_store_zeros(t, w, g);
+    moec_wg_skip(w->depth, ring);
+  }
+  moec_wg_tile_product(form, w->depth, g, ring, d);
+  if (form != MOEC_WG_OUTER && t->bias) moec_wg_add_bias(t, w, d);
+  return 1;
+}
+
+/* Which group of 64 rows this thread multiplies, and the first of its warp's 16 rows in a tile. */
+MOEC_INLINE int moec_wg_group(void) { return MOEC_WG_SAME(threadIdx.x / 128 - 1); }
+MOEC_INLINE int moec_wg_row(int g) { return 64 * g + 16 * (threadIdx.x / 32 % 4); }
+
+MOEC_INLINE void moec_wg_consume(const int form, const moec_wg_task *t) {
+  const int g = moec_wg_group(), row = moec_wg_row(g), lane = threadIdx.x % 32;
+  moec_wg_ring ring = {0, 0};
+  moec_wg_tile w;
+  float d[128];
+  while (moec_wg_take(form, t, g, &ring, &w, d)) {
     const int64_t first = form == MOEC_WG_OUTER ? (int64_t)w.e * t->rows + w.row : w.row;
     if (t->y_dtype == MOEC_F32) moec_wg_store_f32(t, &w, first, row + lane / 4, w.rows, d);
     else moec_wg_store_bf16(form, t, &w, first, row, w.rows, d);
@@ -392,7 +424,7 @@ MOEC_INLINE void moec_wg_consume(const int form, const moec_wg_task *t) {
   if (lane == 0) MOEC_WG_STORES_LEFT(0);
 }
 
-MOEC_INLINE void moec_wg_run(const int form, const moec_wg_task *t, const int32_t *offsets) {
+MOEC_INLINE void moec_wg_begin(const moec_wg_task *t, const int32_t *offsets) {
   const int n = (int)t->experts + 1;
   for (int i = threadIdx.x; i < n; i += MOEC_WG_THREADS) MOEC_WG_SHARED->offsets[i] = offsets[i];
   if (threadIdx.x == 0) {
@@ -404,14 +436,18 @@ MOEC_INLINE void moec_wg_run(const int form, const moec_wg_task *t, const int32_
     moec_wg_publish();
   }
   __syncthreads();
-  if (threadIdx.x < 128) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == 0) moec_wg_produce(form, t);
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    moec_wg_consume(form, t);
-  }
 }
+
+/* Registers go from the warps that load to those that multiply, which do |consume|. */
+#define MOEC_WG_RUN(form, t, offsets, consume)                \
+  moec_wg_begin(t, offsets);                                  \
+  if (threadIdx.x < 128) {                                    \
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");      \
+    if (threadIdx.x == 0) moec_wg_produce(form, t);           \
+  } else {                                                    \
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");     \
+    consume;                                                  \
+  }
 
 #define MOEC_WG_DOT_KERNEL(name, form)                                                                               \
   extern "C" __global__ void __launch_bounds__(MOEC_WG_THREADS, 1)                                                   \
@@ -419,8 +455,8 @@ MOEC_INLINE void moec_wg_run(const int form, const moec_wg_task *t, const int32_
        const __grid_constant__ moec_cuda_tensor_map y_map, const int32_t *__restrict__ offsets,                      \
        const void *__restrict__ bias, int32_t bias_dtype, void *__restrict__ y, int32_t y_dtype, int64_t experts,    \
        int64_t k, int64_t m, int32_t *turn) {                                                                        \
-    const moec_wg_task t = {&rows, &w, &y_map, bias, y, turn, bias_dtype, y_dtype, experts, 0, m, k};                \
-    moec_wg_run(form, &t, offsets);                                                                                  \
+    const moec_wg_task t = {&rows, &w, &y_map, bias, y, turn, bias_dtype, y_dtype, experts, 0, m, k, 0};             \
+    MOEC_WG_RUN(form, &t, offsets, moec_wg_consume(form, &t))                                                        \
   }
 MOEC_WG_DOT_KERNEL(moec_wgmma_dot_t, MOEC_WG_DOT_T)
 MOEC_WG_DOT_KERNEL(moec_wgmma_dot, MOEC_WG_DOT)
@@ -429,6 +465,6 @@ extern "C" __global__ void __launch_bounds__(MOEC_WG_THREADS, 1)
 moec_wgmma_outer(const __grid_constant__ moec_cuda_tensor_map dy, const __grid_constant__ moec_cuda_tensor_map x,
                  const __grid_constant__ moec_cuda_tensor_map y_map, const int32_t *__restrict__ offsets,
                  void *__restrict__ y, int32_t y_dtype, int64_t experts, int64_t m, int64_t k, int32_t *turn) {
-  const moec_wg_task t = {&dy, &x, &y_map, 0, y, turn, 0, y_dtype, experts, m, k, 0};
-  moec_wg_run(MOEC_WG_OUTER, &t, offsets);
+  const moec_wg_task t = {&dy, &x, &y_map, 0, y, turn, 0, y_dtype, experts, m, k, 0, 0};
+  MOEC_WG_RUN(MOEC_WG_OUTER, &t, offsets, moec_wg_consume(MOEC_WG_OUTER, &t))
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # --target cuda without a GPU: what the compiler emits for every reference model with training, in f32 and in bf16, is
-# taken by NVRTC, twice with the same result; without NVRTC that is one clear line.
+# taken by NVRTC, twice with the same result; in bf16 the experts' products compute their activation. Without NVRTC that
+# is one clear line.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -36,7 +37,11 @@ if [ -n "${ASAN_OPTIONS:-}" ]; then files=("$data"/gpt_oss/model*.onnx) least=4;
 units=0
 for f in "${files[@]}"; do
   for precision in f32 bf16; do
-    "$MOEC" compile "$f" --target cuda --train --precision $precision -o "$dir/exe" || fail "$f $precision"
+    "$MOEC" compile "$f" --target cuda --train --precision $precision -o "$dir/exe" --dump-dir "$dir" ||
+      fail "$f $precision"
+    fused=$(grep -c '^MOEC_WG_ACTIVATION(moec_' "$dir/kernels.cu" || true)
+    wanted=$([ $precision = bf16 ] && echo 1 || echo 0)
+    [ "$fused" -eq "$wanted" ] || fail "$f $precision: expected $wanted activations in products, got $fused"
     units=$((units + 1))
   done
 done

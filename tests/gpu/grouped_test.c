@@ -1,7 +1,9 @@
-/* Products of experts in bf16 on a GPU, those on matrix units and the plain ones, against the cpu's. */
+/* Products of experts in bf16 on a GPU, those on matrix units and the plain ones, against the cpu's; with activations,
+ * against the products alone. */
 #define EMIT_CUDA
 #include <math.h>
 
+#include "codegen/embedded.h"
 #include "codegen/emit.h"
 #include "codegen/plan_build.h"
 #include "tests/support/gpu.h"
@@ -10,6 +12,25 @@
 #undef UNIT_BEFORE
 #define UNIT_BEFORE \
   if (!gpu_possible()) return 77;
+
+/* Activations: their kernels, the one of halves for rows of 12 elements, and what products do. */
+static const char activations[] =
+    "#define KERNEL(name, first, second) \\\n"
+    "  MOEC_INLINE float name##_element(float x0, float x1) { return moec_max_f32(x0, 0.25f * x1) + 0.5f * x1; } \\\n"
+    "  extern \"C\" __global__ void name(const __grid_constant__ moec_kernel_args args, int64_t n_rows) { \\\n"
+    "    const uint16_t *x = (const uint16_t *)args.buf[0]; \\\n"
+    "    MOEC_THREAD_TEAM \\\n"
+    "    for (int64_t i = team; i < n_rows; i += n_teams) \\\n"
+    "      ((uint16_t *)args.buf[1])[i] = moec_store_bf16(name##_element(first, second)); \\\n"
+    "  } \\\n"
+    "  MOEC_WG_ACTIVATION(moec_wgmma_dot_##name, MOEC_WG_DOT, FORM_##name, name##_element) \\\n"
+    "  MOEC_WG_ACTIVATION(moec_wgmma_dot_t_##name, MOEC_WG_DOT_T, FORM_##name, name##_element)\n"
+    "#define FORM_each MOEC_WG_EACH\n#define FORM_halves MOEC_WG_HALVES\n#define FORM_neighbours MOEC_WG_NEIGHBOURS\n"
+    "#define AT(i) moec_load_bf16(x[i])\n"
+    "KERNEL(each, AT(i), 0)\n"
+    "KERNEL(halves, AT(i / 6 * 12 + i % 6), AT(i / 6 * 12 + i % 6 + 6))\n"
+    "KERNEL(neighbours, AT(2 * i), AT(2 * i + 1))\n";
+static const char *const names[MOEC_ACTIVATION_FORMS] = {"each", "halves", "neighbours"};
 
 /* The kernels of bf16 products. */
 static void compile(moec_buf *cubin) {
@@ -21,7 +42,9 @@ static void compile(moec_buf *cubin) {
   moec_buf text = {0};
   moec_emit_cuda_prelude(&text);
   moec_emit_cuda_library(&text, &t);
-  moec_emit_cuda_grouped(&text, &t);
+  moec_emit_cuda_grouped(&text, &t, NULL);
+  moec_embedded_write(&text, "grouped_activation.cu");
+  moec_buf_puts(&text, activations);
   UNIT_OK(moec_nvrtc_cubin(moec_buf_str(&text), "sm_90a", cubin, NULL));
   moec_buf_fini(&text);
 }
@@ -53,6 +76,60 @@ static void same(one_step *s, int64_t depth, const char *what) {
   step_fini(&cpu), step_fini(&device);
 }
 
+/* Results on the device; the caller's. */
+static void on_device(one_step *s, const char *kernel, int64_t rows) {
+  size_t size;
+  moec_model *m;
+  moec_map object = {.data = (const uint8_t *)cubin.data, .size = cubin.size};
+  setenv("MOEC_POISON", "1", 1);
+  uint8_t *file = step_file_naming(s, kernel, rows, "cuda:sm_90a", &object, &size);
+  UNIT_OK(moec_open_memory(file, size, NULL, &m));
+  UNIT_OK(step_forward(s, m));
+  moec_close(m);
+  free(file);
+}
+
+static void same_bits(const moec_tensor *got, const moec_tensor *want, const char *what) {
+  const uint16_t *a = got->data, *b = want->data;
+  for (int64_t i = 0; i < moec_tensor_numel(want); i++)
+    if (a[i] != b[i]) ck_abort_msg("%s: element %lld: got 0x%x, expected 0x%x", what, (long long)i, a[i], b[i]);
+}
+
+/* What the kernels above compute. */
+static moec_tensor activation_of(const moec_tensor *y, int form) {
+  const int64_t n = y->dims[0], m = y->dims[1], dims[] = {n, form ? m / 2 : m};
+  moec_tensor a;
+  UNIT_OK(moec_tensor_init(&a, MOEC_BF16, 2, dims));
+  for (int64_t i = 0; i < n * dims[1]; i++) {
+    int64_t row = i / dims[1] * m, j = i % dims[1];
+    bool halves = form == MOEC_ACTIVATION_HALVES, each = form == MOEC_ACTIVATION_EACH;
+    float x0 = (float)step_at(y, row + (halves || each ? j : 2 * j));
+    float x1 = each ? 0 : (float)step_at(y, row + (halves ? j + m / 2 : 2 * j + 1));
+    moec_store_f64(MOEC_BF16, a.data, (size_t)i, (double)(fmaxf(x0, 0.25f * x1) + 0.5f * x1));
+  }
+  return a;
+}
+
+/* |s|: a product; with an activation, of which the product is a result or not, both have the same bits. */
+static void check_activation(const one_step *s, int form, const char *text) {
+  one_step alone = *s, with = *s;
+  char what[192];
+  on_device(&alone, NULL, 0);
+  moec_tensor want = activation_of(&alone.out[0], form);
+  with.n_out = with.n_ints = 2, with.ints[1] = form;
+  for (int kept = 0; kept < 2; kept++) {
+    snprintf(what, sizeof what, "%s, %s, product %s", text, names[form], kept ? "kept" : "gone");
+    with.out[0] = kept ? s->out[0] : (moec_tensor){0};
+    with.out[1] = step_tensor(MOEC_BF16, 2, want.dims);
+    on_device(&with, names[form], moec_tensor_numel(&want));
+    if (kept) same_bits(&with.out[0], &alone.out[0], what);
+    same_bits(&with.out[1], &want, what);
+    step_fini(&with);
+  }
+  moec_tensor_fini(&want);
+  step_fini(&alone);
+}
+
 /* |how|: 0 dot with w [e, m, k], 1 with w [e, k, m], 2 outer. */
 static void check(int how, const int32_t *counts, int64_t experts, int64_t k, int64_t m, moec_dtype y,
                   moec_dtype bias) {
@@ -75,6 +152,12 @@ static void check(int how, const int32_t *counts, int64_t experts, int64_t k, in
   snprintf(what, sizeof what, "form %d, %lld experts, %d rows, k %lld, m %lld", how, (long long)experts, n,
            (long long)k, (long long)m);
   same(&s, how == 2 ? n : k, what);
+  if (how < 2 && y == MOEC_BF16 && n) { /* one form each: opening a model takes a tenth of a second */
+    int form = (int)((k / 8 + m / 8 + how + (add.data != NULL)) % MOEC_ACTIVATION_FORMS);
+    bool whole = k % 8 == 0 && m % 16 == 0; /* else the plain kernels, whose one of halves has rows of 12 */
+    if (form == MOEC_ACTIVATION_HALVES && !whole && m != 12) form = MOEC_ACTIVATION_EACH;
+    check_activation(&s, form, what);
+  }
   moec_tensor_fini(&a), moec_tensor_fini(&b), moec_tensor_fini(&offsets), moec_tensor_fini(&add);
 }
 
@@ -117,6 +200,7 @@ END_TEST
 START_TEST(odd_sizes) {
   check_all((const int32_t[]){30, 0, 70}, 3, 20, 36);
   check_all((const int32_t[]){30, 1, 70}, 3, 7, 64);
+  check_all((const int32_t[]){30, 0, 70}, 3, 16, 12);
 }
 END_TEST
 

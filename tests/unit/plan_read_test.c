@@ -113,7 +113,7 @@ START_TEST(test_footer_that_lies) {
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, "footer: expected the report inside");
   *f = good, f->version = 1;
   UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL,
-             "expected a model of format version 4, got version 1");
+             "expected a model of format version 5, got version 1");
   free(file);
 }
 END_TEST

@@ -495,6 +495,94 @@ START_TEST(experts) {
 }
 END_TEST
 
+static const uint8_t cubin[] = "cubin";
+static const moec_map object = {.data = cubin, .size = sizeof cubin};
+
+/* The plain product and its activation, as far as the addresses of their operands go. */
+static void plain_activation(const char *name, const fake_launch *l, void **p) {
+  (void)l;
+  if (!strcmp(name, "moec_grouped_dot_bf16")) {
+    uint16_t *y = *(void **)p[5];
+    int64_t n = *(int64_t *)p[7] * *(int64_t *)p[10];
+    for (int64_t i = 0; i < n; i++) moec_store_f64(MOEC_BF16, y, (size_t)i, (double)(i % 16));
+  } else if (!strcmp(name, "act")) {
+    const moec_kernel_args *a = p[0];
+    for (int64_t i = 0; i < *(int64_t *)p[1]; i++)
+      moec_store_f64(MOEC_BF16, a->buf[1], (size_t)i, moec_load_f64(MOEC_BF16, a->buf[0], (size_t)(2 * i)) + 100);
+  }
+}
+
+/* A product of 2 experts with its activation: one launch, or the product by itself and the activation's kernel. */
+static void check_activation(bool kept, int form, int64_t n, int64_t k, int64_t m, const char *want, uint64_t maps) {
+  const int64_t left[] = {n, k}, w[] = {2, m, k}, three[] = {3}, y[] = {n, m}, act[] = {n, form ? m / 2 : m};
+  moec_tensor a = zeros(MOEC_BF16, 2, left), b = zeros(MOEC_BF16, 3, w), o = zeros(MOEC_I32, 1, three);
+  one_step s = {.op = MOEC_STEP_MOE_GROUPED_DOT, .n_in = 3, .n_out = 2, .n_ints = 2, .in = {&a, &b, &o},
+                .ints = {1, form}};
+  if (kept) s.out[0] = step_tensor(MOEC_BF16, 2, y);
+  s.out[1] = step_tensor(MOEC_BF16, 2, act);
+  size_t size;
+  moec_model *model;
+  fake_begin(plain_activation);
+  uint8_t *file = step_file_naming(&s, "act", n * act[1], "cuda:sm_90a", &object, &size);
+  UNIT_OK(moec_open_memory(file, size, NULL, &model));
+  UNIT_OK(step_forward(&s, model));
+  ck_assert_uint_eq(fake->n_launches, maps ? 1 : 2);
+  ck_assert_str_eq(fake->launches[0].name, want);
+  ck_assert_uint_eq(fake->maps, maps);
+  if (!maps) ck_assert_str_eq(fake->launches[1].name, "act");
+  for (int64_t i = 0; i < n * m && !maps; i++) {
+    const double product = (double)(i % 16);
+    if (kept) UNIT_TRUE(step_at(&s.out[0], i) == product);
+    if (form && i % 2 == 0) UNIT_TRUE(step_at(&s.out[1], i / 2) == product + 100);
+  }
+  moec_close(model);
+  free(file);
+  step_fini(&s);
+  moec_tensor_fini(&a), moec_tensor_fini(&b), moec_tensor_fini(&o);
+}
+
+START_TEST(activations) {
+  check_activation(false, MOEC_ACTIVATION_HALVES, 9, 16, 32, "moec_wgmma_dot_t_act", 3);
+  check_activation(true, MOEC_ACTIVATION_HALVES, 9, 16, 32, "moec_wgmma_dot_t_act", 4);
+  check_activation(true, MOEC_ACTIVATION_NEIGHBOURS, 9, 16, 32, "moec_wgmma_dot_t_act", 4);
+  check_activation(false, MOEC_ACTIVATION_EACH, 9, 16, 24, "moec_wgmma_dot_t_act", 3);
+  for (int kept = 0; kept < 2; kept++) {
+    check_activation(kept, MOEC_ACTIVATION_NEIGHBOURS, 9, 16, 24, "moec_grouped_dot_bf16", 0); /* rows of 12 */
+    check_activation(kept, MOEC_ACTIVATION_HALVES, 9, 12, 32, "moec_grouped_dot_bf16", 0);
+  }
+}
+END_TEST
+
+/* What a plan may not say of one; and the processor has none. */
+START_TEST(bad_activations) {
+  const int64_t left[] = {4, 8}, w[] = {2, 16, 8}, three[] = {3}, wrong[] = {4, 16};
+  moec_tensor a = zeros(MOEC_BF16, 2, left), b = zeros(MOEC_BF16, 3, w), o = zeros(MOEC_I32, 1, three);
+  one_step s = {.op = MOEC_STEP_MOE_GROUPED_DOT, .n_in = 3, .n_out = 2, .n_ints = 2, .in = {&a, &b, &o},
+                .ints = {1, MOEC_ACTIVATION_HALVES}};
+  s.out[1] = step_tensor(MOEC_BF16, 2, wrong);
+  const struct {
+    int64_t form;
+    uint32_t n_ints;
+    const char *kernel, *text;
+  } cases[] = {{MOEC_ACTIVATION_HALVES, 2, "act", "expected an activation"},
+               {MOEC_ACTIVATION_FORMS, 2, "act", "activation: expected 0 to 2, got 3"},
+               {MOEC_ACTIVATION_EACH, 1, "act", "expected 2 integers with as many results, got 1"},
+               {MOEC_ACTIVATION_EACH, 2, NULL, "kernel: expected an index below 0"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t size;
+    moec_model *model = NULL;
+    s.ints[1] = cases[i].form, s.n_ints = cases[i].n_ints;
+    fake_begin(plain_activation);
+    uint8_t *file = step_file_naming(&s, cases[i].kernel, 32, "cuda:sm_90a", &object, &size);
+    moec_status *r = moec_open_memory(file, size, NULL, &model);
+    UNIT_FAILS(r ? r : step_forward(&s, model), MOEC_INVALID_MODEL, cases[i].text);
+    moec_close(model);
+    free(file);
+  }
+  moec_tensor_fini(&a), moec_tensor_fini(&b), moec_tensor_fini(&o);
+}
+END_TEST
+
 static void setup(void) { files = train_start(); }
 static void setup_fake(void) {
   setup();
@@ -510,7 +598,7 @@ int main(void) {
   if (!emulation_possible()) return puts("skipped: no C++ compiler"), 77;
   const TTest *const tests[] = {refused, forward,  faults, poisoned, training, lazy,
                                 updates, wild, products, chunks, integers, library,
-                               experts};
+                               experts, activations, bad_activations};
   Suite *suite = suite_create("runtime_cuda");
   TCase *alone = tcase_create("without a driver"), *rest = tcase_create("fake driver");
   tcase_set_timeout(alone, 0), tcase_set_timeout(rest, 0);
