@@ -101,7 +101,7 @@ moec_clip(const double *__restrict__ sums, int64_t n, double max_norm, moec_cuda
   else if (factor < 1) s->scale = (float)(s->scale * factor);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
 moec_adamw(float *__restrict__ w, float *__restrict__ first, float *__restrict__ second, const void *__restrict__ g,
            int32_t g_dtype, void *__restrict__ copy, int32_t copy_dtype, int64_t n,
            const moec_cuda_update *__restrict__ u, const moec_cuda_scale *__restrict__ s) {
