@@ -13,7 +13,7 @@ from gpu import Kernels, check, compile_text
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # An activation of a gate and what it lets through, as the compiler prints it for the kernel of the product, and alone.
 SWIGLU = """
-MOEC_INLINE float swiglu_element(float gate, float up) { return gate / (1 + __expf(-gate)) * up; }
+MOEC_INLINE float swiglu_element(float gate, float up) { return gate * moec_rough_sigmoid(gate) * up; }
 MOEC_WG_ACTIVATION(moec_wgmma_dot_t_swiglu, MOEC_WG_DOT_T, MOEC_WG_HALVES, swiglu_element)
 MOEC_INLINE uint32_t swiglu_pair(uint32_t gate, uint32_t up) {
   return moec_wg_pack(swiglu_element(moec_wg_low(gate), moec_wg_low(up)),
