@@ -35,8 +35,8 @@ static inline bool gpu_possible(void) {
 }
 
 
-static inline void gpu_open(gpu *g, const char *text) {
-  moec_buf cubin = {0};
+/* The device's context, which models that are opened meanwhile need not make again. */
+static inline void gpu_hold(gpu *g) {
   moec_cu_context context;
   int device;
   *g = (gpu){0};
@@ -45,6 +45,16 @@ static inline void gpu_open(gpu *g, const char *text) {
   gpu_check(g, g->cu.device_get(&device, 0), "cuDeviceGet");
   gpu_check(g, g->cu.context_retain(&context, device), "cuDevicePrimaryCtxRetain");
   gpu_check(g, g->cu.context_set(context), "cuCtxSetCurrent");
+}
+
+static inline void gpu_let_go(gpu *g) {
+  gpu_check(g, g->cu.context_release(0), "cuDevicePrimaryCtxRelease");
+  moec_cu_unload(&g->cu);
+}
+
+static inline void gpu_open(gpu *g, const char *text) {
+  moec_buf cubin = {0};
+  gpu_hold(g);
   void *managed = dlsym(g->cu.library, "cuMemAllocManaged");
   ck_assert_ptr_nonnull(managed);
   memcpy(&g->managed, &managed, sizeof managed);
@@ -56,8 +66,7 @@ static inline void gpu_open(gpu *g, const char *text) {
 static inline void gpu_close(gpu *g) {
   for (int i = 0; i < GPU_ROOMS; i++) ck_assert_ptr_null(g->rooms[i]);
   gpu_check(g, g->cu.module_unload(g->module), "cuModuleUnload");
-  gpu_check(g, g->cu.context_release(0), "cuDevicePrimaryCtxRelease");
-  moec_cu_unload(&g->cu);
+  gpu_let_go(g);
 }
 
 static inline moec_cu_function gpu_function(const gpu *g, const char *symbol) {
