@@ -133,19 +133,13 @@ static moec_value linear(moe *e, moec_value rows, int weights) {
 static moec_status *split_fused(moe *e, moec_value rows, int64_t form, moec_value out[2]) {
   moec_onnx *n = e->n;
   moec_builder *b = n->b;
-  moec_dim one = moec_dim_const(n->m, 1), two = moec_dim_const(n->m, 2);
-  moec_dim half = moec_dim_exact_div(n->m, moec_b_dim(b, rows, 1), two);
+  moec_dim half = moec_dim_exact_div(n->m, moec_b_dim(b, rows, 1), moec_dim_const(n->m, 2));
   if (!moec_dim_known(half))
     return moec_onnx_bad(n, "operand 2: expected an even number of rows for swiglu_fusion, got %s",
                          moec_onnx_text(n, e->in[FC1]));
-  moec_dim dims[3] = {moec_b_dim(b, rows, 0), form == 1 ? half : two, form == 1 ? two : half};
-  if (form == 1) rows = moec_b_reshape(b, rows, 3, dims);
-  for (int i = 0; i < 2; i++) {
-    if (form == 1)
-      out[i] = moec_b_squeeze(b, moec_b_slice(b, rows, 2, moec_dim_const(n->m, i), one), 2);
-    else
-      out[i] = moec_b_slice(b, rows, 1, i ? half : moec_dim_const(n->m, 0), half);
-  }
+  for (int i = 0; i < 2; i++)
+    out[i] = form == 1 ? moec_b_slice_by(b, rows, 1, moec_dim_const(n->m, i), half, 2)
+                       : moec_b_slice(b, rows, 1, i ? half : moec_dim_const(n->m, 0), half);
   return moec_builder_end(b);
 }
 

@@ -207,6 +207,10 @@ moec_value moec_b_squeeze(moec_builder *b, moec_value x, int64_t axis) {
 }
 
 moec_value moec_b_slice(moec_builder *b, moec_value x, int64_t axis, moec_dim start, moec_dim size) {
+  return moec_b_slice_by(b, x, axis, start, size, 1);
+}
+
+moec_value moec_b_slice_by(moec_builder *b, moec_value x, int64_t axis, moec_dim start, moec_dim size, int64_t step) {
   if (b->error) return (moec_value){0};
   moec_module *m = b->g->m;
   moec_type_info t = moec_ty(b->g, x);
@@ -216,7 +220,7 @@ moec_value moec_b_slice(moec_builder *b, moec_value x, int64_t axis, moec_dim st
   for (uint32_t i = 0; i < t.rank; i++) {
     starts[i] = (int64_t)i == axis ? start : moec_dim_const(m, 0);
     sizes[i] = (int64_t)i == axis ? size : t.dims[i];
-    steps[i] = 1;
+    steps[i] = (int64_t)i == axis ? step : 1;
   }
   if (t.rank && moec_dim_is(m, start, 0) && moec_dim_eq(size, t.dims[axis])) return x;
   moec_attrs_SLICE a = {.start = {t.rank, starts}, .size = {t.rank, sizes}, .step = {t.rank, steps}};

@@ -51,6 +51,8 @@ moec_value moec_b_unsqueeze(moec_builder *b, moec_value x, int64_t axis);
 moec_value moec_b_squeeze(moec_builder *b, moec_value x, int64_t axis);
 /* One axis only; step 1. */
 moec_value moec_b_slice(moec_builder *b, moec_value x, int64_t axis, moec_dim start, moec_dim size);
+/* Every |step|-th element. */
+moec_value moec_b_slice_by(moec_builder *b, moec_value x, int64_t axis, moec_dim start, moec_dim size, int64_t step);
 moec_value moec_b_concat(moec_builder *b, uint32_t n, const moec_value *in, int64_t axis);
 /* op: one of the REDUCE_ ops; the axis is dropped, or kept as 1 when |keep|. */
 moec_value moec_b_reduce(moec_builder *b, moec_op op, moec_value x, int64_t axis, bool keep);
