@@ -73,14 +73,15 @@ static moec_report_input with_kernels(const moec_report_input *in, const moec_ke
   return all;
 }
 
-moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, moec_combine combine, json_t **out) {
+moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, const char *cuda, moec_combine combine,
+                                 json_t **out) {
   moec_arena *arena = moec_arena_create();
   moec_plan_tables t;
   moec_kernel_set set = {0};
   moec_buf source = {0};
   *out = NULL;
   moec_plan_tables_init(&t, arena, m);
-  moec_status *s = build_kernels(m, &t, NULL, &set, &source);
+  moec_status *s = build_kernels(m, &t, cuda, &set, &source);
   moec_report_input all = *in;
   if (!s) all = with_kernels(in, &set, arena);
   if (!s) s = moec_report_build(m, &all, out);

@@ -20,8 +20,8 @@ typedef struct moec_codegen_options {
 } moec_codegen_options;
 
 /* The partition report of |m| with what code generation knows of its kernels and, with in->training, of its plan; *out
- * is the caller's. Needs no C compiler. */
-moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, moec_combine combine,
+ * is the caller's. |cuda|: as moec_codegen_options has it. Needs no compiler. */
+moec_status *moec_codegen_report(moec_module *m, const moec_report_input *in, const char *cuda, moec_combine combine,
                                  json_t **out) MOEC_MUST_USE;
 
 /* Emits and compiles the kernels of |m| (every function went through the fuse pass), builds the

@@ -136,7 +136,7 @@ static moec_status *report_of_other(const arguments *a, const moec_compile_optio
   moec_status *s = front(&quiet, &flipped, &cx, &m);
   if (!s) {
     describe_report(a, &cx, &alone);
-    s = moec_codegen_report(m, &alone.in, alone.combine, &p->other);
+    s = moec_codegen_report(m, &alone.in, moec_arguments_cuda(a), alone.combine, &p->other);
   }
   moec_module_destroy(m);
   return moec_context(s, "with --recompute %s, to compare", moec_recompute_words[flipped.recompute]);
@@ -254,7 +254,7 @@ static moec_status *report_of_model(const arguments *a, json_t **out) {
   report_parts p = {0};
   moec_status *s = front(a, &o, &cx, &m);
   if (!s) s = prepare_report(a, &cx, &p);
-  if (!s) s = moec_codegen_report(m, &p.in, p.combine, out);
+  if (!s) s = moec_codegen_report(m, &p.in, moec_arguments_cuda(a), p.combine, out);
   json_decref(p.other);
   moec_module_destroy(m);
   return s;

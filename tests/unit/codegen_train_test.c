@@ -172,7 +172,7 @@ START_TEST(test_report_of_a_region) {
   moec_compile_options o = {.target = MOEC_TARGET_CPU, .precision = MOEC_PRECISION_F32};
   moec_pass_ctx cx = {.options = &o};
   UNIT_OK(moec_run_pass(m, "fuse", &cx));
-  UNIT_OK(moec_codegen_report(m, &(moec_report_input){.dims = dims, .n_dims = 1}, MOEC_COMBINE_FUSED, &report));
+  UNIT_OK(moec_codegen_report(m, &(moec_report_input){.dims = dims, .n_dims = 1}, NULL, MOEC_COMBINE_FUSED, &report));
   char *text = json_dumps(report, JSON_COMPACT);
   json_decref(report);
   moec_buf want = {0};

@@ -74,7 +74,7 @@ static json_t *report_of(const char *after, const moec_compile_options *train, c
   UNIT_OK(moec_run_pass(m, "loss", &cx));
   UNIT_OK(moec_run_pass(m, "grad", &cx));
   UNIT_OK(moec_run_pass(m, "fuse", &cx));
-  UNIT_OK(moec_codegen_report(m, &in, MOEC_COMBINE_FUSED, &r));
+  UNIT_OK(moec_codegen_report(m, &in, NULL, MOEC_COMBINE_FUSED, &r));
   moec_module_destroy(m);
   return r;
 }
