@@ -10,7 +10,8 @@ check() {
   local files=() code=() f bad
   mapfile -t files < <(find base include ir frontend models passes codegen runtime tools bench examples tests cmake \
     -path tests/emit -prune -o -type f \( -name '*.c' -o -name '*.h' -o -name '*.def' -o -name '*.sh' \
-    -o -name '*.cmake' -o -path 'tools/*' \) -print 2>/dev/null | sort) # tests/emit: what the emitter wrote
+    -o -name '*.cu' -o -name '*.cmake' -o -path 'tools/*' \) -print 2>/dev/null |
+    sort) # tests/emit: what the emitter wrote
   [ ${#files[@]} -gt 0 ] || { echo "no source files in $1"; return 1; }
   for f in "${files[@]}"; do
     case $f in tests/*) ;; *.c) code+=("$f") ;; esac

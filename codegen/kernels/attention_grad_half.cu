@@ -8,8 +8,8 @@
  *   SHARED            bytes of dynamic shared memory
  *
  * The tasks of codegen/kernels/attention_grad.cu, with larger tiles: dq of 64 lines (query, head), a warp having 16 of
- * them; dk and dv of 64 keys, a warp having 16, against 32 lines at a time; dsink of a head. Probabilities and gradients
- * of scores are rounded to 16 bits for their products, sums are of f32 and have one order. */
+ * them; dk and dv of 64 keys, a warp having 16, against 32 lines at a time; dsink of a head. Probabilities and
+ * gradients of scores are rounded to 16 bits for their products, sums are of f32 and have one order. */
 #include "codegen/kernels/tensor.cu"
 #define LINES 64
 #define KEYS 64
@@ -251,8 +251,9 @@ static __device__ void NAME(sink_task)(const moec_kernel_args *a, NAME(sizes) z,
 #endif
 
 /* Columns behind the last up to a multiple of 16 are zeros, once. */
-#define PAD(rows, row, size) \
-  for (int x = threadIdx.x; (size) % 16 && x < (rows) * 8; x += THREADS) w->row[x / 8 * (size##_ROW) + (size) + x % 8] = 0;
+#define PAD(rows, row, size)                                                 \
+  for (int x = threadIdx.x; (size) % 16 && x < (rows) * 8; x += THREADS)     \
+    w->row[x / 8 * (size##_ROW) + (size) + x % 8] = 0;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 KERNEL(const __grid_constant__ moec_kernel_args args, int64_t n_rows) {

@@ -1,5 +1,5 @@
-/* Flash attention on tensor cores, for operands of 16 bits that are views of arguments. What codegen/kernels/attention.c
- * says of definitions holds here too, but q, k and v have no functions:
+/* Flash attention on tensor cores, for operands of 16 bits that are views of arguments. What
+ * codegen/kernels/attention.c says of definitions holds here too, but q, k and v have no functions:
  *
  *   Q_LINE(b, i, h) K_LINE(b, j, h) V_LINE(b, j, h)   where a vector begins, at a multiple of 16 bytes
  *   MULTIPLY PAIR     moec_multiply_bf16 and moec_pair_bf16, or those of f16
@@ -27,8 +27,9 @@ typedef struct NAME(work) {
 static_assert(sizeof(NAME(work)) <= SHARED, "shared memory");
 
 /* Columns behind the last up to a multiple of 16 are zeros, once. */
-#define PAD(rows, row, size)                                                            \
-  for (int x = threadIdx.x; (size) % 16 && x < (rows) * 8; x += THREADS) w->row[x / 8 * (size##_ROW) + (size) + x % 8] = 0;
+#define PAD(rows, row, size)                                                 \
+  for (int x = threadIdx.x; (size) % 16 && x < (rows) * 8; x += THREADS)     \
+    w->row[x / 8 * (size##_ROW) + (size) + x % 8] = 0;
 
 enum { NAME(D_STEPS) = ((D) + 15) / 16, NAME(E_STEPS) = ((E) + 15) / 16 };
 

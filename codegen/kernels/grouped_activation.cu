@@ -12,7 +12,8 @@ enum { MOEC_WG_EACH, MOEC_WG_HALVES, MOEC_WG_NEIGHBOURS }; /* moec_activation_fo
 MOEC_INLINE float moec_wg_low(uint32_t pair) { return __uint_as_float(pair << 16); }
 MOEC_INLINE float moec_wg_high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-/* Of 8 neighbours, lane l of four has number l in the low half of |v| and 4 + l in the high one: numbers 2 l, 2 l + 1. */
+/* Of 8 neighbours, lane l of four has number l in the low half of |v| and 4 + l in the high one: numbers 2 l and
+ * 2 l + 1. */
 MOEC_INLINE uint32_t moec_wg_neighbours(uint32_t v) {
   const int lane = threadIdx.x % 4;
   const uint32_t a = __shfl_sync(0xffffffffu, v, 2 * lane % 4, 4), b = __shfl_sync(0xffffffffu, v, 2 * lane % 4 + 1, 4);

@@ -9,10 +9,10 @@
  *   OUTER   y[e] = dy[n, m]^T * x[n, k]       both lie across; k of the product is the rows of an expert
  *
  * Where the rows of an expert end is read here, from the offsets. DOT reads on into the next expert's rows and stores
- * none of them; OUTER sets what it read of them to zero. A tile may be made of two pieces of the result, as wide as each
- * other and as far apart as its halves, for what is made of both (grouped_activation.cu). Tiles of one expert follow each other, so that what blocks
- * read at the same time is in the cache. Two blocks that load the right operand for each other, a cluster, were not
- * faster where experts have many rows, and slower where tiles are not full. */
+ * none of them; OUTER sets what it read of them to zero. A tile may be made of two pieces of the result, as wide as
+ * each other and as far apart as its halves, for what is made of both (grouped_activation.cu). Tiles of one expert
+ * follow each other, so that what blocks read at the same time is in the cache. Two blocks that load the right operand
+ * for each other, a cluster, were not faster where experts have many rows, and slower where tiles are not full. */
 
 enum { MOEC_WG_DOT_T, MOEC_WG_DOT, MOEC_WG_OUTER };
 enum {
