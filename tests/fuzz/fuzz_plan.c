@@ -43,8 +43,7 @@ static moec_status *train(moec_model *m) {
   return moec_optimizer_step(m);
 }
 
-static moec_status *run(moec_model *m) {
-  static uint64_t zeros[MOST / 8];
+static moec_status *bind(moec_model *m) {
   const char *names[64];
   int64_t values[64];
   uint32_t n = moec_symbol_count(m);
@@ -52,7 +51,12 @@ static moec_status *run(moec_model *m) {
     MOEC_TRY(moec_symbol(m, i, &names[i], &values[i]));
     if (values[i] < 0) values[i] = SYMBOL;
   }
-  MOEC_TRY(moec_bind_sizes(m, n < 64 ? n : 64, names, values));
+  return moec_bind_sizes(m, n < 64 ? n : 64, names, values);
+}
+
+static moec_status *run(moec_model *m) {
+  static uint64_t zeros[MOST / 8];
+  MOEC_TRY(bind(m));
   for (uint32_t i = 0; i < moec_count(m, MOEC_INPUTS); i++) {
     moec_view v;
     MOEC_TRY(moec_shape(m, MOEC_INPUTS, i, &v));
@@ -61,6 +65,17 @@ static moec_status *run(moec_model *m) {
   }
   if (moec_has_program(m, MOEC_TRAIN)) MOEC_TRY(train(m));
   return moec_forward(m);
+}
+
+/* What steps say of their operands, whatever the target: it is asked for before one runs. */
+static moec_status *describe(const uint8_t *file, size_t size) {
+  moec_options o = {.threads = 1, .describe = 1};
+  moec_model *m;
+  MOEC_TRY(moec_open_memory(file, size, &o, &m));
+  moec_status *s = bind(m);
+  if (!s) s = moec_place(m, moec_has_program(m, MOEC_TRAIN) ? MOEC_TRAIN : MOEC_FORWARD);
+  moec_close(m);
+  return s;
 }
 
 static void try_file(const uint8_t *file, size_t size) {
@@ -74,6 +89,7 @@ static void try_file(const uint8_t *file, size_t size) {
   moec_status_free(s);
   if (mem.live) abort();
   if (!small) return;
+  moec_status_free(describe(file, size));
   s = moec_open_memory(file, size, &o, &m);
   if (!s) s = run(m);
   moec_status_free(s);
