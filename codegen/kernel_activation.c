@@ -83,7 +83,7 @@ int moec_kactivation_operand(const moec_kernel *k, const moec_kactivation *a, mo
 static bool find_store(const moec_kstmts *body, moec_kactivation *a) {
   for (size_t i = 0; i < body->n; i++) {
     const moec_kstmt *st = &body->v[i];
-    bool store = st->kind == MOEC_KSTMT_STORE, loop = st->kind == MOEC_KSTMT_LOOP && !st->n_accs;
+    bool store = st->kind == MOEC_KSTMT_STORE, loop = st->kind == MOEC_KSTMT_LOOP;
     if (!store && !loop && st->kind != MOEC_KSTMT_LET) return false;
     if (store && a->store) return false;
     if (store) a->store = st;

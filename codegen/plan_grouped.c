@@ -19,9 +19,8 @@ static bool fits(const moec_graph *g, moec_node dot, moec_node n, moec_activatio
 static moec_node activation_of(const flattener *c, const moec_graph *g, moec_node dot, moec_kactivation *out) {
   moec_value y = moec_out(g, dot, 0);
   moec_node found = {0};
-  bool types = moec_ty(g, y).dtype == MOEC_BF16 && moec_ty(g, moec_in(g, dot, 0)).dtype == MOEC_BF16;
-  for (uint32_t i = 0; c->kernels->cuda && types && i < moec_use_count(g, y); i++) {
-    moec_node n = g->use_nodes[g->use_start[y.i] + i];
+  for (uint32_t u = g->use_start[y.i]; c->kernels->cuda && u < g->use_start[y.i + 1]; u++) {
+    moec_node n = g->use_nodes[u];
     moec_kactivation a;
     if (moec_op_of(g, n) != MOEC_OP_FUSED || moec_node_get(g, n)->n_in != 1) continue;
     if (!moec_kernel_activation(c->t->arena, c->kernels->kernels[MOEC_ATTRS(g, n, FUSED)->fn.i], &a)) continue;
@@ -68,7 +67,7 @@ moec_status *moec_flat_grouped_dot(flattener *c, frame *f, moec_node n, uint32_t
   step.flops = moec_plan_expr_of(c->t, flops);
   MOEC_TRY(moec_flat_emit(c, f, act, step, p.n_in, &g->edges[p.in], true));
   slot made = f->slots[moec_out(g, act, 0).i];
-  bool kept = moec_use_count(g, y) > 1 || moec_is_output(g, y);
+  bool kept = moec_use_count(g, y) > 1;
   if (kept) {
     f->slots[y.i] = made;
     moec_buffer_kind kind = (moec_buffer_kind)c->t->buffers[c->t->tensors[made.tensor].buffer].kind;

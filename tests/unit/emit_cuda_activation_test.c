@@ -43,6 +43,15 @@ static const emit_case others[] = {
     {"f32", "N=5", "48*N", "%1 \"y\" : f32[N, 48]", "%2 \"a\"", "%2 = neg(%1)" F32("N", "48"), 0},
     {"the last half alone", "N=5", "24*N", "%1 \"y\" : bf16[N, 40]", "%2 \"a\"",
      "%2 = slice(%1) {start = [0, 16], size = [N, 24], step = [1, 1]}" BF16("N", "24"), 0},
+    {"from the middle on", "N=5", "24*N", "%1 \"y\" : bf16[N, 48]", "%7 \"a\"",
+     PART("%2", "0", "1") PART("%3", "12", "1") SWIGLU, 0},
+    {"the first halves of two parts", "N=5", "48*N", "%1 \"y\" : bf16[N, 96]", "%4 \"a\"",
+     "%2 = reshape(%1) {shape = [N, 2, 48]} : bf16[N, 2, 48]\n"
+     "%3 = slice(%2) {start = [0, 0, 0], size = [N, 2, 24], step = [1, 1, 1]} : bf16[N, 2, 24]\n"
+     "%4 = reshape(%3) {shape = [N, 48]}" BF16("N", "48"), 0},
+    {"zeros in front", "N=5", "48*N", "%1 \"y\" : bf16[N, 48]", "%4 \"a\"",
+     "%2 = slice(%1) {start = [0, 8], size = [N, 40], step = [1, 1]}" BF16("N", "40")
+     "%3 = const() {data = bf16[] [0]} : bf16[]\n%4 = pad(%2, %3) {lo = [0, 8], hi = [0, 0]}" BF16("N", "48"), 0},
     {"every third", "N=5", "16*N", "%1 \"y\" : bf16[N, 48]", "%2 \"a\"",
      "%2 = slice(%1) {start = [0, 0], size = [N, 16], step = [1, 3]}" BF16("N", "16"), 0},
     {"a column's number", "N=5", "48*N", "%1 \"y\" : bf16[N, 48]", "%4 \"a\"",

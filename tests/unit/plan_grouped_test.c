@@ -13,28 +13,31 @@ typedef struct plan_case {
 
 #define ROWS(columns) " : bf16[rows, " columns "]\n"
 #define WIDE(columns) " : f32[rows, " columns "]\n"
-#define PRODUCT "%5 = moe.grouped_dot(%1, %2, %3) {transposed = true}" ROWS("32")
+#define PRODUCT "%6 = moe.grouped_dot(%1, %2, %3) {transposed = true}" ROWS("32")
 #define PART(slice, part, of, start)                                                           \
   slice " = slice(" of ") {start = [0, " start "], size = [rows, 16], step = [1, 1]}" ROWS("16") \
   part " = cast(" slice ") {dtype = f32}" WIDE("16")
 #define GATED                                                                               \
-  "%10 = sigmoid(%7)" WIDE("16") "%11 = mul(%7, %10)" WIDE("16") "%12 = mul(%11, %9)" WIDE("16") \
-  "%13 = cast(%12) {dtype = bf16}" ROWS("16")
-#define SWIGLU PART("%6", "%7", "%5", "0") PART("%8", "%9", "%5", "16") GATED
+  "%11 = sigmoid(%8)" WIDE("16") "%12 = mul(%8, %11)" WIDE("16") "%13 = mul(%12, %10)" WIDE("16") \
+  "%14 = cast(%13) {dtype = bf16}" ROWS("16")
+#define SWIGLU PART("%7", "%8", "%6", "0") PART("%9", "%10", "%6", "16") GATED
 
 static const plan_case cases[] = {
-    {"nothing else reads the product", "%13 \"a\"", PRODUCT SWIGLU, MOEC_ACTIVATION_HALVES, false, 0},
-    {"the product is a result", "%13 \"a\", %5 \"y\"", PRODUCT SWIGLU, MOEC_ACTIVATION_HALVES, true, 0},
-    {"another product reads it", "%13 \"a\", %14 \"z\"",
-     PRODUCT SWIGLU "%14 = moe.grouped_dot(%5, %4, %3) {transposed = false}" ROWS("8"), MOEC_ACTIVATION_HALVES, true,
+    {"nothing else reads the product", "%14 \"a\"", PRODUCT SWIGLU, MOEC_ACTIVATION_HALVES, false, 0},
+    {"the product is a result", "%14 \"a\", %6 \"y\"", PRODUCT SWIGLU, MOEC_ACTIVATION_HALVES, true, 0},
+    {"another product reads it", "%14 \"a\", %15 \"z\"",
+     PRODUCT SWIGLU "%15 = moe.grouped_dot(%6, %4, %3) {transposed = false}" ROWS("8"), MOEC_ACTIVATION_HALVES, true,
      0},
-    {"each", "%8 \"a\"",
-     PRODUCT "%6 = const() {data = bf16[] [0]} : bf16[]\n%7 = broadcast(%6) {shape = [rows, 32], map = []}" ROWS("32")
-     "%8 = max(%5, %7)" ROWS("32"), MOEC_ACTIVATION_EACH, false, 0},
-    {"another operand", "%13 \"a\"",
-     PRODUCT PART("%6", "%7", "%5", "0") PART("%8", "%9", "%1", "0") GATED, -1, true, 1},
-    {"two activations", "%13 \"a\", %14 \"b\"", PRODUCT SWIGLU "%14 = neg(%5)" ROWS("32"), -1, true, 2},
-    {"a sum of its row", "%6 \"a\"", PRODUCT "%6 = reduce_sum(%5) {axes = [1]} : bf16[rows]\n", -1, true, 1},
+    {"each", "%9 \"a\"",
+     PRODUCT "%7 = const() {data = bf16[] [0]} : bf16[]\n%8 = broadcast(%7) {shape = [rows, 32], map = []}" ROWS("32")
+     "%9 = max(%6, %8)" ROWS("32"), MOEC_ACTIVATION_EACH, false, 0},
+    {"another operand", "%14 \"a\"",
+     PRODUCT PART("%7", "%8", "%6", "0") PART("%9", "%10", "%1", "0") GATED, -1, true, 1},
+    {"rows of another length", "%8 \"a\"",
+     PRODUCT "%7 = reshape(%6) {shape = [2*rows, 16]} : bf16[2*rows, 16]\n%8 = neg(%7) : bf16[2*rows, 16]\n", -1, true,
+     1},
+    {"two activations", "%14 \"a\", %15 \"b\"", PRODUCT SWIGLU "%15 = neg(%6)" ROWS("32"), -1, true, 2},
+    {"a sum of its row", "%7 \"a\"", PRODUCT "%7 = reduce_sum(%6) {axes = [1]} : bf16[rows]\n", -1, true, 1},
 };
 
 /* The kernels of |m|, as far as plans know them. */
@@ -66,43 +69,57 @@ static const moec_plan_step *product_of(const moec_plan_tables *t, int *kernels)
   return found;
 }
 
-static void check(const plan_case *c, bool cuda) {
-  moec_buf text = {0};
+typedef struct planned {
+  moec_arena *arena;
   moec_module *m;
   moec_plan_tables t;
+} planned;
+
+static void build(planned *p, const char *results, const char *nodes, bool cuda) {
+  moec_buf text = {0};
   moec_kernel_set set;
-  int kernels;
   moec_compile_options o = {.target = MOEC_TARGET_CUDA, .precision = MOEC_PRECISION_BF16};
   moec_pass_ctx cx = {.options = &o};
-  moec_arena *arena = moec_arena_create();
   moec_buf_printf(&text,
                   "module \"t\" {\n  symbols rows\n}\n"
                   "fn @\"main\"(%%1 \"x\" : bf16[rows, 16], %%2 \"w\" : bf16[4, 32, 16], %%3 \"offsets\" : i32[5], "
-                  "%%4 \"v\" : bf16[4, 32, 8]) -> (%s) {\n%s}\n",
-                  c->results, c->nodes);
-  UNIT_OK(moec_parse(moec_buf_str(&text), &m));
-  UNIT_OK(moec_verify(m));
-  UNIT_OK(moec_run_pass(m, "fuse", &cx));
-  moec_plan_tables_init(&t, arena, m);
-  kernels_of(m, &t, &set);
+                  "%%4 \"v\" : bf16[4, 32, 8], %%5 \"u\" : bf16[4, 32, 16]) -> (%s) {\n%s}\n",
+                  results, nodes);
+  UNIT_OK(moec_parse(moec_buf_str(&text), &p->m));
+  UNIT_OK(moec_verify(p->m));
+  UNIT_OK(moec_run_pass(p->m, "fuse", &cx));
+  p->arena = moec_arena_create();
+  moec_plan_tables_init(&p->t, p->arena, p->m);
+  kernels_of(p->m, &p->t, &set);
   set.cuda = cuda;
-  UNIT_OK(moec_plan_build(&t, m, &set, MOEC_COMBINE_FUSED));
-  const moec_plan_step *s = product_of(&t, &kernels);
+  UNIT_OK(moec_plan_build(&p->t, p->m, &set, MOEC_COMBINE_FUSED));
+  moec_buf_fini(&text);
+}
+
+static void destroy(planned *p) {
+  moec_plan_tables_fini(&p->t);
+  moec_arena_destroy(p->arena);
+  moec_module_destroy(p->m);
+}
+
+static void check(const plan_case *c, bool cuda) {
+  planned p;
+  int kernels;
+  build(&p, c->results, c->nodes, cuda);
+  const moec_plan_tables *t = &p.t;
+  const moec_plan_step *s = product_of(t, &kernels);
   bool fused = cuda && c->form >= 0;
   ck_assert_msg(s->n_out == (fused ? 2 : 1) && s->n_ints == s->n_out, "%s: %u results", c->name, s->n_out);
   ck_assert_msg(kernels == c->kernels + (!fused && c->form >= 0), "%s: %d kernels", c->name, kernels);
-  if (fused) ck_assert_msg(t.ints[s->ints + 1] == c->form, "%s: form %d", c->name, (int)t.ints[s->ints + 1]);
-  ck_assert_msg((t.pool[s->args + s->n_in] != MOEC_NONE) == (c->stored || !fused), "%s: stored?", c->name);
+  if (fused) ck_assert_msg(t->ints[s->ints + 1] == c->form, "%s: form %d", c->name, (int)t->ints[s->ints + 1]);
+  ck_assert_msg((t->pool[s->args + s->n_in] != MOEC_NONE) == (c->stored || !fused), "%s: stored?", c->name);
   if (fused) { /* both results have their own memory, of their own sizes */
-    const moec_plan_tensor *a = &t.tensors[t.pool[s->args + s->n_in + 1]];
+    const moec_plan_tensor *a = &t->tensors[t->pool[s->args + s->n_in + 1]];
     ck_assert_uint_ne(s->kernel, MOEC_NONE);
     ck_assert_uint_eq(a->rank, 2);
-    if (c->stored) ck_assert_uint_ne(a->buffer, t.tensors[t.pool[s->args + s->n_in]].buffer);
+    if (c->stored) ck_assert_uint_ne(a->buffer, t->tensors[t->pool[s->args + s->n_in]].buffer);
   }
-  moec_plan_tables_fini(&t);
-  moec_arena_destroy(arena);
-  moec_module_destroy(m);
-  moec_buf_fini(&text);
+  destroy(&p);
 }
 
 START_TEST(products) {
@@ -110,4 +127,18 @@ START_TEST(products) {
 }
 END_TEST
 
-UNIT_MAIN("plan_grouped", products)
+/* A product that nothing reads but the caller has no activation, whatever is read behind it. */
+START_TEST(neighbours) {
+  planned p;
+  int kernels;
+  build(&p, "%6 \"y\", %10 \"a\"",
+        PRODUCT "%7 = moe.grouped_dot(%1, %5, %3) {transposed = true}" ROWS("32")
+        "%8 = const() {data = bf16[] [0]} : bf16[]\n%9 = broadcast(%8) {shape = [rows, 32], map = []}" ROWS("32")
+        "%10 = max(%7, %9)" ROWS("32"), true);
+  ck_assert_uint_eq(product_of(&p.t, &kernels)->n_out, 1);
+  ck_assert_int_eq(kernels, 0);
+  destroy(&p);
+}
+END_TEST
+
+UNIT_MAIN("plan_grouped", products, neighbours)
