@@ -64,7 +64,8 @@ moec_status *moec_rt_check_MOE_GROUPED_DOT(const moec_rt_call *c, moec_rt_need *
   if (g.bias && !moec_dtype_is_float(g.bias->dtype))
     return moec_rt_mismatch(c, "expected a float bias");
   if (c->step->n_out > 1) MOEC_TRY(check_activation(c, in[0], g.m));
-  if (y ? !moec_dtype_is_float(y->dtype) : c->step->n_out == 1) return moec_rt_mismatch(c, "expected a float result");
+  if (!y && c->step->n_out == 1) return moec_rt_mismatch(c, "expected a result, got none");
+  if (y && !moec_dtype_is_float(y->dtype)) return moec_rt_mismatch(c, "expected a float result");
   need->thread = moec_rt_gemm_scratch(rows->dtype, w->dtype, y ? y->dtype : rows->dtype);
   need->shared = (uint64_t)ends * sizeof(int64_t);
   return !y ? NULL : moec_rt_expect(c, "a result", y, y->dtype, 2, out);

@@ -553,33 +553,59 @@ START_TEST(activations) {
 }
 END_TEST
 
-/* What a plan may not say of one; and the processor has none. */
-START_TEST(bad_activations) {
-  const int64_t left[] = {4, 8}, w[] = {2, 16, 8}, three[] = {3}, wrong[] = {4, 16};
+/* What a plan may not say of a product of 4 rows of 8 elements. */
+static const struct bad_activation {
+  moec_dtype y; /* NONE: it is no result */
+  int64_t m, columns, form;
+  uint32_t n_out, n_ints;
+  const char *kernel;
+  int64_t rows, scratch; /* the kernel's */
+  const char *text;
+} bad[] = {
+    {MOEC_DTYPE_NONE, 16, 16, MOEC_ACTIVATION_HALVES, 2, 2, "act", 32, 0, "expected an activation"},
+    {MOEC_DTYPE_NONE, 16, 8, MOEC_ACTIVATION_EACH, 2, 2, "act", 32, 0, "expected an activation"},
+    {MOEC_DTYPE_NONE, 16, 16, MOEC_ACTIVATION_FORMS, 2, 2, "act", 32, 0, "activation: expected 0 to 2, got 3"},
+    {MOEC_DTYPE_NONE, 16, 16, MOEC_ACTIVATION_EACH, 2, 1, "act", 32, 0, "2 integers with as many results, got 1"},
+    {MOEC_DTYPE_NONE, 16, 16, MOEC_ACTIVATION_EACH, 2, 2, NULL, 32, 0, "kernel: expected an index below 0"},
+    {MOEC_DTYPE_NONE, 15, 7, MOEC_ACTIVATION_NEIGHBOURS, 2, 2, "act", 28, 0, "an even number of columns, got 15"},
+    {MOEC_F32, 16, 16, MOEC_ACTIVATION_EACH, 2, 2, "act", 64, 0, "expected rows and results of one type"},
+    {MOEC_DTYPE_NONE, 16, 16, MOEC_ACTIVATION_EACH, 2, 2, "act", 64, 8, "expected an activation without scratch"},
+    {MOEC_DTYPE_NONE, 16, 16, MOEC_ACTIVATION_EACH, 2, 2, "act", -1, 0, "expected a size of at least 0, got -1"},
+    {MOEC_DTYPE_NONE, 16, 16, 0, 1, 1, NULL, 0, 0, "expected a result, got none"},
+};
+
+/* What opening |x| for |target|, or running it, fails with. */
+static moec_status *try_activation(const struct bad_activation *x, const char *target, const moec_map *kernels) {
+  const int64_t left[] = {4, 8}, w[] = {2, x->m, 8}, three[] = {3}, y[] = {4, x->m}, act[] = {4, x->columns};
   moec_tensor a = zeros(MOEC_BF16, 2, left), b = zeros(MOEC_BF16, 3, w), o = zeros(MOEC_I32, 1, three);
-  one_step s = {.op = MOEC_STEP_MOE_GROUPED_DOT, .n_in = 3, .n_out = 2, .n_ints = 2, .in = {&a, &b, &o},
-                .ints = {1, MOEC_ACTIVATION_HALVES}};
-  s.out[1] = step_tensor(MOEC_BF16, 2, wrong);
-  const struct {
-    int64_t form;
-    uint32_t n_ints;
-    const char *kernel, *text;
-  } cases[] = {{MOEC_ACTIVATION_HALVES, 2, "act", "expected an activation"},
-               {MOEC_ACTIVATION_FORMS, 2, "act", "activation: expected 0 to 2, got 3"},
-               {MOEC_ACTIVATION_EACH, 1, "act", "expected 2 integers with as many results, got 1"},
-               {MOEC_ACTIVATION_EACH, 2, NULL, "kernel: expected an index below 0"}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    size_t size;
-    moec_model *model = NULL;
-    s.ints[1] = cases[i].form, s.n_ints = cases[i].n_ints;
-    fake_begin(plain_activation);
-    uint8_t *file = step_file_naming(&s, cases[i].kernel, 32, "cuda:sm_90a", &object, &size);
-    moec_status *r = moec_open_memory(file, size, NULL, &model);
-    UNIT_FAILS(r ? r : step_forward(&s, model), MOEC_INVALID_MODEL, cases[i].text);
-    moec_close(model);
-    free(file);
-  }
+  one_step s = {.op = MOEC_STEP_MOE_GROUPED_DOT, .n_in = 3, .n_out = x->n_out, .n_ints = x->n_ints,
+                .in = {&a, &b, &o}, .ints = {1, x->form}};
+  size_t size;
+  moec_model *model = NULL;
+  if (x->y != MOEC_DTYPE_NONE) s.out[0] = step_tensor(x->y, 2, y);
+  if (x->n_out > 1) s.out[1] = step_tensor(MOEC_BF16, 2, act);
+  fake_begin(plain_activation);
+  uint8_t *file = step_file_needing(&s, x->kernel, x->rows, x->scratch, target, kernels, &size);
+  moec_status *r = moec_open_memory(file, size, NULL, &model);
+  if (!r) r = step_forward(&s, model);
+  moec_close(model);
+  free(file);
   moec_tensor_fini(&a), moec_tensor_fini(&b), moec_tensor_fini(&o);
+  return r;
+}
+
+START_TEST(bad_activations) {
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    moec_code code = bad[i].rows < 0 ? MOEC_INVALID_ARGUMENT : MOEC_INVALID_MODEL;
+    UNIT_FAILS(try_activation(&bad[i], "cuda:sm_90a", &object), code, bad[i].text);
+  }
+}
+END_TEST
+
+/* The processor has none. */
+START_TEST(no_activations) {
+  const struct bad_activation x = {MOEC_DTYPE_NONE, 16, 16, MOEC_ACTIVATION_EACH, 2, 2, "twice", 64, 0, NULL};
+  UNIT_FAILS(try_activation(&x, "cpu", &files.object), MOEC_UNSUPPORTED, "expected a cuda target");
 }
 END_TEST
 
@@ -598,7 +624,7 @@ int main(void) {
   if (!emulation_possible()) return puts("skipped: no C++ compiler"), 77;
   const TTest *const tests[] = {refused, forward,  faults, poisoned, training, lazy,
                                 updates, wild, products, chunks, integers, library,
-                               experts, activations, bad_activations};
+                               experts, activations, bad_activations, no_activations};
   Suite *suite = suite_create("runtime_cuda");
   TCase *alone = tcase_create("without a driver"), *rest = tcase_create("fake driver");
   tcase_set_timeout(alone, 0), tcase_set_timeout(rest, 0);

@@ -16,9 +16,9 @@ typedef struct one_step {
 } one_step;
 
 /* |target| NULL: the cpu; else with |object|, the target's kernels. |kernel|: one of them that the step names, with so
- * many rows; NULL: none. */
-static inline uint8_t *step_file_naming(one_step *s, const char *kernel, int64_t kernel_rows, const char *target,
-                                        const moec_map *object, size_t *size) {
+ * many rows and bytes of scratch; NULL: none. */
+static inline uint8_t *step_file_needing(one_step *s, const char *kernel, int64_t kernel_rows, int64_t scratch,
+                                         const char *target, const moec_map *object, size_t *size) {
   plan_builder *b = pb_create();
   if (target) b->target = pb_str(b, target);
   uint32_t args[10];
@@ -43,12 +43,17 @@ static inline uint8_t *step_file_naming(one_step *s, const char *kernel, int64_t
   }
   moec_plan_step *step = pb_step(b, MOEC_AT_STEP, s->op, s->n_in, s->n_out, args, s->n_ints, ints);
   if (kernel) {
-    step->kernel = pb_kernel(b, kernel, pb_const(b, kernel_rows), pb_const(b, 0));
+    step->kernel = pb_kernel(b, kernel, pb_const(b, kernel_rows), pb_const(b, scratch));
     b->kernels[step->kernel].threads = b->kernels[step->kernel].teams = 64;
   }
   uint8_t *file = pb_finish(b, NULL, target ? object : NULL, size);
   free(b);
   return file;
+}
+
+static inline uint8_t *step_file_naming(one_step *s, const char *kernel, int64_t kernel_rows, const char *target,
+                                        const moec_map *object, size_t *size) {
+  return step_file_needing(s, kernel, kernel_rows, 0, target, object, size);
 }
 
 static inline uint8_t *step_file_with(one_step *s, const char *target, const moec_map *object, size_t *size) {
