@@ -97,7 +97,7 @@ static bool fits(const moec_kernel *k, moec_kactivation *a, moec_kx x) {
   const moec_kx_node *n = &k->nodes[x.i];
   if (a->needs[x.i]) return true;
   a->needs[x.i] = true;
-  if (n->kind == MOEC_KX_LOAD) return a->loads = true, moec_kactivation_operand(k, a, x) >= 0;
+  if (n->kind == MOEC_KX_LOAD) return moec_kactivation_operand(k, a, x) >= 0;
   if (n->kind == MOEC_KX_NUM || n->kind == MOEC_KX_INT) return true;
   if (n->kind != MOEC_KX_APPLY) return false;
   for (uint32_t i = 0; i < n->n_args; i++)
@@ -111,9 +111,9 @@ bool moec_kernel_activation(moec_arena *arena, const moec_kernel *k, moec_kactiv
   if (k->bufs[0].dtype != MOEC_BF16 || k->bufs[1].dtype != MOEC_BF16) return false;
   if (!find_store(&k->body, &a) || !a.store) return false;
   for (int form = 0; form < MOEC_ACTIVATION_FORMS; form++) {
-    a.form = (moec_activation_form)form, a.loads = false;
+    a.form = (moec_activation_form)form;
     a.needs = MOEC_NEW_ARRAY(arena, bool, k->n_nodes + 1);
-    if (!fits(k, &a, a.store->e) || !a.loads) continue;
+    if (!fits(k, &a, a.store->e)) continue;
     *out = a;
     return true;
   }

@@ -10,7 +10,6 @@ typedef struct moec_kactivation {
   moec_activation_form form;
   const moec_kstmt *store; /* of the result */
   bool *needs;             /* by expression: part of the result's value, not of an index */
-  bool loads;              /* it does depend on the operand */
 } moec_kactivation;
 
 /* Whether |k| has one operand and one result, both bf16, and is of one of the forms; *out lives in |arena|. */
