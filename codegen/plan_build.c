@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "ir/builder.h"
-#include "ir/half.h"
 
 /* ---- tensors ------------------------------------------------------------------------------ */
 
@@ -221,15 +220,10 @@ static moec_status *do_call(flattener *c, frame *f, moec_node n) {
   frame inner = {.g = moec_fn_get(c->m, fn)};
   inner.slots = MOEC_NEW_ARRAY(c->t->arena, slot, inner.g->n_values);
   for (size_t v = 0; v < inner.g->n_values; v++) inner.slots[v] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
-  bool *computed = MOEC_NEW_ARRAY(c->t->arena, bool, p.n_in);
   for (uint32_t i = 0; i < p.n_in; i++) {
-    slot *s = &inner.slots[inner.g->inputs[i].i];
-    MOEC_TRY(operand(f, n, f->g->edges[p.in + i], s));
-    computed[i] = s->at == c->program;
+    MOEC_TRY(operand(f, n, f->g->edges[p.in + i], &inner.slots[inner.g->inputs[i].i]));
   }
-  bool counted = c->program == MOEC_AT_STEP; /* decoder blocks are counted along the forward program */
-  if (counted && (c->n_blocks == 0 || moec_half_starts_block(moec_half_of(inner.g, computed)))) c->n_blocks++;
-  inner.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn.i, counted ? c->n_blocks - 1 : MOEC_NONE}));
+  inner.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn.i}));
   MOEC_TRY(moec_flatten(c, &inner));
   for (uint32_t i = 0; i < p.n_out; i++) f->slots[moec_out(f->g, n, i).i] = inner.slots[inner.g->outputs[i].i];
   return NULL;

@@ -180,7 +180,7 @@ static moec_status *add_entry(flattener *c, uint32_t fn) {
   frame f = {.g = c->m->fns[fn], .slots = MOEC_NEW_ARRAY(c->t->arena, slot, c->m->fns[fn]->n_values)};
   MOEC_TRY(program_of(f.g, &c->program));
   for (size_t i = 0; i < f.g->n_values; i++) f.slots[i] = (slot){MOEC_NONE, MOEC_AT_LOAD, MOEC_NONE};
-  f.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn, MOEC_NONE}));
+  f.call = MOEC_TABLE_ADD(c->t, calls, ((moec_plan_call){fn}));
   add_io(c, &f);
   MOEC_TRY(moec_flatten(c, &f));
   add_outputs(c, &f);

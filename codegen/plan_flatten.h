@@ -27,7 +27,6 @@ typedef struct flattener {
   uint8_t *fn_static;     /* by function: 1 where no type of it has a symbol */
   moec_combine combine;
   moec_schedule program; /* of the entry being flattened */
-  uint32_t n_blocks;
 } flattener;
 
 static const moec_plan_step no_step = {.kernel = MOEC_NONE, .moe = MOEC_NONE};

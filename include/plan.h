@@ -232,9 +232,7 @@ typedef struct moec_plan_moe {
 
 /* A unit of reuse, compiled once. */
 typedef struct moec_plan_function { moec_str_ref name; uint32_t n_calls, n_kernels, reserved; } moec_plan_function;
-typedef struct moec_plan_call {
-  uint32_t function, block; /* decoder block number, MOEC_NONE outside */
-} moec_plan_call;
+typedef struct moec_plan_call { uint32_t function; } moec_plan_call;
 
 /* What a kernel does, where it is `attention` or `attention_grad` of docs/ir.md and nothing else: a library that has
  * the same may do it instead, on the same operands. Only kernels without softcap and sink are here, whose operands are

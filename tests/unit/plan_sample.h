@@ -89,7 +89,7 @@ static inline plan_builder *sample_build(void) {
                       index[] = {c1, c1};
   const moec_expr_ref line[] = {c8}, grown[] = {batch, c8, padded};
   PB_ADD(b, functions, (moec_plan_function){.name = pb_str(b, "main"), .n_calls = 1});
-  PB_ADD(b, calls, (moec_plan_call){0, MOEC_NONE});
+  PB_ADD(b, calls, (moec_plan_call){0});
   uint32_t w = sample_param(b, "w", MOEC_F32, 1, (int64_t[]){8}),
            loaded = pb_tensor(b, MOEC_BUFFER_LOAD, MOEC_F32, 1, line);
   uint32_t kernel = sample_param(b, "kernel", MOEC_F32, 3, (int64_t[]){8, 1, 4});
