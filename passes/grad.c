@@ -10,9 +10,24 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#include "base/buf.h"
+
 /* ---- what is trained ---------------------------------------------------------------------- */
 
-static void apply_rules(moec_module *m, const moec_compile_options *o, moec_pass_ctx *cx) {
+/* A rule that does nothing is a name that was mistyped: some of those there are help. */
+static moec_status *no_such_name(const moec_module *m, const char *rule) {
+  enum { SHOWN = 3 };
+  moec_buf names = {0};
+  for (size_t i = 1; i < m->n_params && i <= SHOWN; i++)
+    moec_buf_printf(&names, "%s%s", i > 1 ? ", " : "", moec_sym_str(m, m->params[i].name));
+  moec_status *s = moec_error(MOEC_INVALID_ARGUMENT, "%s: expected the name of one of %zu parameters (%s%s), got \"%s\"",
+                              *rule == '+' ? "--train-params" : "--freeze", m->n_params - 1, moec_buf_str(&names),
+                              m->n_params - 1 > SHOWN ? ", ..." : "", rule + 1);
+  moec_buf_fini(&names);
+  return s;
+}
+
+static moec_status *apply_rules(moec_module *m, const moec_compile_options *o) {
   for (size_t r = 0; r < o->n_rules; r++) {
     size_t hits = 0;
     for (size_t i = 1; i < m->n_params; i++) {
@@ -21,10 +36,9 @@ static void apply_rules(moec_module *m, const moec_compile_options *o, moec_pass
       p->trainable = o->rules[r][0] == '+' && moec_dtype_is_float(p->storage);
       hits++;
     }
-    if (!hits)
-      moec_remark(cx, m, "%s \"%s\": no parameter has such a name",
-                  o->rules[r][0] == '+' ? "--train-params" : "--freeze", o->rules[r] + 1);
+    if (!hits) return no_such_name(m, o->rules[r]);
   }
+  return NULL;
 }
 
 static bool wanted(void *user, const moec_graph *g, moec_value v) {
@@ -115,7 +129,7 @@ static moec_status *differentiate_outputs(moec_grad_calls *calls, moec_module *m
 moec_status *moec_pass_grad(moec_module *m, moec_pass_ctx *cx) {
   moec_grad_calls calls = {.cx = cx};
   if (!cx->options->train) return NULL;
-  apply_rules(m, cx->options, cx);
+  MOEC_TRY(apply_rules(m, cx->options));
   for (size_t i = 2; i < m->n_fns; i++)
     if (m->fns[i]->entry) MOEC_TRY(differentiate_loss(&calls, m->fns[i]));
   return differentiate_outputs(&calls, m);

@@ -41,6 +41,10 @@ refused "--dim batch was given twice" "$MOEC" compile "$model" -o "$dir/exe" --d
 refused "expected a folder" "$MOEC" compile "$model" -o "$dir/exe" --weights "$dir/none"
 refused "$dir/none/dump" "$MOEC" compile "$model" -o "$dir/exe" --dump-dir "$dir/none/dump"
 
+refused '--freeze: expected the name of one of ' "$MOEC" compile "$model" -o "$dir/exe" --train --freeze 'modell.*'
+refused 'parameters (model.' "$MOEC" compile "$model" -o "$dir/exe" --train --freeze 'modell.*'
+refused 'got "modell.*"' "$MOEC" inspect "$model" --train --freeze 'model.*' --train-params 'modell.*'
+
 echo "== outputs that would replace inputs"
 cp "$model" "$dir/model.onnx"
 refused "expected another file" "$MOEC" compile "$dir/model.onnx" -o "$dir/model.onnx"
