@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/size.h"
 
 /* Under AddressSanitizer the unused part of a chunk is poisoned, a gap is left behind every
@@ -121,11 +122,11 @@ char *moec_arena_printf(moec_arena *a, const char *fmt, ...) {
   va_list args, again;
   va_start(args, fmt);
   va_copy(again, args);
-  int n = vsnprintf(NULL, 0, fmt, args);
+  int n = moec_vsnprintf(NULL, 0, fmt, args);
   va_end(args);
   if (n < 0) moec_die_out_of_memory();
   char *s = moec_arena_alloc(a, (size_t)n + 1);
-  vsnprintf(s, (size_t)n + 1, fmt, again);
+  moec_vsnprintf(s, (size_t)n + 1, fmt, again);
   va_end(again);
   return s;
 }

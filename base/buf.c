@@ -1,10 +1,10 @@
 #include "base/buf.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/number.h"
 #include "base/size.h"
 
 /* Room for |more| bytes and the NUL behind them. */
@@ -50,10 +50,10 @@ void moec_buf_printf(moec_buf *b, const char *fmt, ...) {
 void moec_buf_vprintf(moec_buf *b, const char *fmt, va_list args) {
   va_list again;
   va_copy(again, args);
-  int n = vsnprintf(NULL, 0, fmt, args);
+  int n = moec_vsnprintf(NULL, 0, fmt, args);
   if (n < 0) moec_die_out_of_memory();
   reserve(b, (size_t)n);
-  vsnprintf(b->data + b->size, (size_t)n + 1, fmt, again);
+  moec_vsnprintf(b->data + b->size, (size_t)n + 1, fmt, again);
   b->size += (size_t)n;
   va_end(again);
 }

@@ -2,10 +2,10 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/number.h"
 #include "base/random.h"
 
 /* The sum of eight uniform 16-bit numbers, less its mean: close to a normal distribution (the density is off by less
@@ -72,7 +72,7 @@ static const char *const kinds[MOEC_FRESH_COUNT] = {
 
 void moec_fresh_print(const moec_fresh *f, char out[MOEC_FRESH_TEXT]) {
   int n = snprintf(out, MOEC_FRESH_TEXT, "%s%s", prefix, kinds[f->kind]);
-  if (f->kind == MOEC_FRESH_NORMAL) snprintf(out + n, MOEC_FRESH_TEXT - (size_t)n, ":%.17g", f->deviation);
+  if (f->kind == MOEC_FRESH_NORMAL) moec_snprintf(out + n, MOEC_FRESH_TEXT - (size_t)n, ":%.17g", f->deviation);
 }
 
 bool moec_fresh_is(const char *name) { return !strncmp(name, prefix, sizeof prefix - 1); }
@@ -86,7 +86,7 @@ moec_status *moec_fresh_parse(const char *name, moec_fresh *out) {
   bool good = out->kind < MOEC_FRESH_COUNT && (out->kind == MOEC_FRESH_NORMAL) == (colon != NULL);
   if (good && colon) {
     char *end;
-    out->deviation = strtod(colon + 1, &end);
+    out->deviation = moec_strtod(colon + 1, &end);
     good = colon[1] >= '0' && colon[1] <= '9' && !*end && isfinite(out->deviation);
   }
   if (good) return NULL;

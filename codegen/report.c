@@ -1,6 +1,7 @@
 /* The report as a whole. */
 #include <string.h>
 
+#include "base/number.h"
 #include "codegen/plan_tables.h"
 #include "codegen/report_internal.h"
 
@@ -39,7 +40,7 @@ static json_t *value_json(const report *r, const char *name, moec_type t, const 
   moec_report_set(o, "type", moec_report_type(r, t));
   moec_report_set(o, "bytes", moec_report_size(r, moec_plan_bytes(r->m, t)));
   char number[32];
-  snprintf(number, sizeof number, "%.17g", dflt ? *dflt : 0);
+  moec_snprintf(number, sizeof number, "%.17g", dflt ? *dflt : 0);
   if (dflt) moec_report_set(o, "default", moec_report_str(number));
   return o;
 }

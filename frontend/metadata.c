@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "frontend/import_internal.h"
 
 #define BAD(...) moec_error(MOEC_INVALID_MODEL, __VA_ARGS__)
@@ -14,7 +15,7 @@ static moec_status *set_default(moec_import *x, const char *name, const char *va
   moec_entry *e = moec_scope_find(x->scope, name);
   char *end;
   if (!e || !e->v.i || moec_def(x->b.g, e->v).i) return BAD("the model has no input \"%s\"", name);
-  double v = strtod(value, &end);
+  double v = moec_strtod(value, &end);
   if (end == value || *end) return BAD("expected a number, got \"%.60s\"", value);
   moec_value_info *info = moec_value_get(x->b.g, e->v);
   uint64_t bytes = 0;

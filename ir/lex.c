@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 void moec_lex_fail(moec_lexer *l, const char *fmt, ...) {
   if (l->error) return;
   int line = 1, column = 1;
@@ -135,7 +137,7 @@ double moec_lex_float(moec_lexer *l) {
   char *end;
   if (l->error) return 0;
   skip(l);
-  double v = strtod(l->at, &end);
+  double v = moec_strtod(l->at, &end);
   if (end == l->at) moec_lex_fail(l, "expected a number");
   l->at = end;
   return v;

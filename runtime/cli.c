@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/number.h"
+
 /* ---- flags ------------------------------------------------------------------------------- */
 
 static moec_status *parse_int(const char *name, const char *text, int min, int *out) {
@@ -23,7 +25,7 @@ static moec_status *parse_int(const char *name, const char *text, int min, int *
 
 static moec_status *parse_real(const char *name, const char *text, int min, double *out) {
   char *end;
-  *out = strtod(text, &end);
+  *out = moec_strtod(text, &end);
   if (end == text || *end || !isfinite(*out) || *out < min)
     return moec_wrong("%s: expected a number of at least %d, got '%s'", name, min, text);
   return NULL;

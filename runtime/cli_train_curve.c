@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/status.h"
 #include "runtime/cli_train.h"
 
@@ -51,7 +52,7 @@ moec_status *moec_rt_curve_write_csv(const moec_rt_curve *c, const char *path) {
 static bool number(const char **at, char end, double *out) {
   char *stop;
   if (isspace((unsigned char)**at)) return false;
-  *out = strtod(*at, &stop);
+  *out = moec_strtod(*at, &stop);
   if (stop == *at || *stop != end || !isfinite(*out)) return false;
   *at = stop + 1;
   return true;

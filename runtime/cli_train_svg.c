@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "runtime/cli_train.h"
 
 enum { WIDTH = 800, HEIGHT = 440, LEFT = 72, RIGHT = 24, TOP = 64, BOTTOM = 60, MOST_POINTS = 600, TICKS = 6 };
@@ -133,9 +134,9 @@ void moec_rt_curve_svg(const moec_rt_curve *c, double entropy, moec_buf *out) {
   moec_buf_printf(out, "<path class=\"entropy\" d=\"M%d %.1fH%d\"/>\n", LEFT, y_of(&y, entropy), WIDTH - RIGHT);
   draw_line(places, n, true, &x, &y, out);
   draw_key(LEFT, "steps", "loss", out);
-  snprintf(text, sizeof text, "running mean, now %.3f", places[n - 1].mean);
+  moec_snprintf(text, sizeof text, "running mean, now %.3f", places[n - 1].mean);
   draw_key(LEFT + 90, "mean", text, out);
-  snprintf(text, sizeof text, "unigram entropy of the text, %.3f", entropy);
+  moec_snprintf(text, sizeof text, "unigram entropy of the text, %.3f", entropy);
   draw_key(LEFT + 310, "entropy", text, out);
   moec_buf_puts(out, "</svg>\n");
 }

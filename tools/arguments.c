@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 typedef struct flag {
   const char *name;
   enum { TEXT, SWITCH, LIST, RULE } kind;
@@ -140,7 +142,7 @@ static moec_status *parse_coefficient(const char *flag_name, const char *text, d
   char *end = NULL;
   *out = 0;
   if (!text) return NULL;
-  *out = strtod(text, &end);
+  *out = moec_strtod(text, &end);
   if (end != text && !*end && isfinite(*out) && *out >= 0) return NULL;
   return moec_error(MOEC_INVALID_ARGUMENT, "%s: expected a number of at least 0, got \"%s\"", flag_name, text);
 }
