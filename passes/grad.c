@@ -20,9 +20,11 @@ static moec_status *no_such_name(const moec_module *m, const char *rule) {
   moec_buf names = {0};
   for (size_t i = 1; i < m->n_params && i <= SHOWN; i++)
     moec_buf_printf(&names, "%s%s", i > 1 ? ", " : "", moec_sym_str(m, m->params[i].name));
-  moec_status *s = moec_error(MOEC_INVALID_ARGUMENT, "%s: expected the name of one of %zu parameters (%s%s), got \"%s\"",
-                              *rule == '+' ? "--train-params" : "--freeze", m->n_params - 1, moec_buf_str(&names),
-                              m->n_params - 1 > SHOWN ? ", ..." : "", rule + 1);
+  size_t n = m->n_params - 1;
+  moec_status *s = moec_error(MOEC_INVALID_ARGUMENT,
+                              "%s: expected the name of one of %zu parameters (%s%s), got \"%s\"",
+                              *rule == '+' ? "--train-params" : "--freeze", n, moec_buf_str(&names),
+                              n > SHOWN ? ", ..." : "", rule + 1);
   moec_buf_fini(&names);
   return s;
 }

@@ -42,8 +42,8 @@ refused "expected a folder" "$MOEC" compile "$model" -o "$dir/exe" --weights "$d
 refused "$dir/none/dump" "$MOEC" compile "$model" -o "$dir/exe" --dump-dir "$dir/none/dump"
 
 refused '--freeze: expected the name of one of ' "$MOEC" compile "$model" -o "$dir/exe" --train --freeze 'modell.*'
-refused 'parameters (model.' "$MOEC" compile "$model" -o "$dir/exe" --train --freeze 'modell.*'
-refused 'got "modell.*"' "$MOEC" inspect "$model" --train --freeze 'model.*' --train-params 'modell.*'
+refused '37 parameters (m.model.embed_tokens.weight, ' "$MOEC" compile "$model" -o "$dir/exe" --train --freeze 'modell.*'
+refused 'got "modell.*"' "$MOEC" inspect "$model" --train --freeze 'm.model.*' --train-params 'modell.*'
 
 echo "== outputs that would replace inputs"
 cp "$model" "$dir/model.onnx"
