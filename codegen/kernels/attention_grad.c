@@ -71,12 +71,7 @@ typedef struct NAME(work) {
 
 /* One score: *s becomes its probability, *g, the gradient of that, becomes the gradient of the scaled product. */
 MOEC_INLINE void NAME(differentiate)(float *s, float *g, float mask, bool visible, float lse, float delta) {
-  float x = *s, slope = 1;
-  if (SOFTCAP > 0) {
-    float tanh = moec_tanh_f32(x / SOFTCAP);
-    x = SOFTCAP * tanh;
-    slope = 1 - tanh * tanh;
-  }
+  float slope, x = moec_softcap(*s, SOFTCAP, &slope);
   if (CAUSAL) x = visible ? x : -INFINITY;
   if (MASK == 1) x = mask == 0 ? x : -INFINITY;
   if (MASK == 2) x += mask;

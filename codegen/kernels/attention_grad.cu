@@ -89,12 +89,8 @@ static __device__ void NAME(load_mask)(const moec_kernel_args *a, NAME(work) * w
 
 /* From a product of q and k, and one of dy and v: the probability, and the gradient of the scaled product. */
 MOEC_INLINE void NAME(differentiate)(NAME(work) * w, int l, int j, bool visible, float x, float g) {
-  float slope = 1;
-  if (SOFTCAP > 0) {
-    const float tanh = moec_tanh_f32(x / SOFTCAP);
-    x = SOFTCAP * tanh;
-    slope = 1 - tanh * tanh;
-  }
+  float slope;
+  x = moec_softcap(x, SOFTCAP, &slope);
 #if MASK == 1
   visible = visible && w->m[(MASK_LINES > 1 ? l : 0) * SIDE + j] == 0;
 #elif MASK == 2

@@ -138,12 +138,7 @@ MOEC_INLINE void NAME(accumulate)(float (*sum)[4], const float (*x)[4], int tile
 MOEC_INLINE void NAME(differentiate)(const NAME(work) * w, NAME(sizes) z, int64_t first, int l, int64_t j0, int j,
                                      float *score, float *gradient) {
   bool visible = first + l < z.lines && j0 + j < z.t && (!CAUSAL || j0 + j <= (first + l) / R + z.t - z.s);
-  float x = *score * SCALE, slope = 1;
-  if (SOFTCAP > 0) {
-    const float tanh = moec_tanh_f32(x / SOFTCAP);
-    x = SOFTCAP * tanh;
-    slope = 1 - tanh * tanh;
-  }
+  float slope, x = moec_softcap(*score * SCALE, SOFTCAP, &slope);
 #if MASK == 1
   visible = visible && w->m[(MASK_LINES > 1 ? l : 0) * KEYS + j] == 0;
 #elif MASK == 2

@@ -118,6 +118,7 @@ MOEC_INLINE float moec_tanh_f32(float x) {
   float q = 1.0f - 2.0f / (moec_exp_f32(a + a) + 1.0f);
   return __builtin_copysignf(a < 0.625f ? p : q, x); /* of -0 too */
 }
+#include "codegen/kernels/softcap.h"
 
 /* erf(x) for f32, below 1.1 units: a polynomial near 0, else 1 - exp(polynomial). */
 MOEC_INLINE float moec_erf_f32(float x) {

@@ -73,6 +73,7 @@ MOEC_INLINE float moec_round_f16(float f) { return moec_load_f16(moec_store_f16(
 MOEC_INLINE float moec_exp_f32(float x) { return expf(x); }
 MOEC_INLINE float moec_log_f32(float x) { return logf(x); }
 MOEC_INLINE float moec_tanh_f32(float x) { return tanhf(x); }
+#include "codegen/kernels/softcap.h"
 MOEC_INLINE float moec_erf_f32(float x) { return erff(x); }
 MOEC_INLINE float moec_sigmoid_f32(float x) {
   float e = expf(-fabsf(x));
