@@ -114,6 +114,7 @@ NAME(combine)(const T *__restrict__ rows, const int32_t *__restrict__ inv, const
   enum { EACH = 16 / sizeof(T) };
   MOEC_WARP_TEAM
   const int each = width % EACH ? 1 : EACH;
+  if (!width) return;
   const int64_t parts = (width + 32 * each - 1) / (32 * each), step = n_teams / parts, rest = n_teams % parts;
   int64_t part = team % parts;
   bool fit = true;

@@ -98,6 +98,7 @@ NAME(scatter_nd)(T *__restrict__ y, const T *__restrict__ u, const int64_t *__re
   enum { EACH = 16 / sizeof(T) };
   MOEC_WARP_TEAM
   const int each = size % EACH ? 1 : EACH;
+  if (!size) return;
   const int64_t parts = (size + 32 * each - 1) / (32 * each), step = n_teams / parts, rest = n_teams % parts;
   int64_t part = team % parts;
   for (int64_t r = team / parts; r < rows; r += step) {

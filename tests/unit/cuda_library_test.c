@@ -67,7 +67,7 @@ static void check_topk(moec_dtype t, int64_t outer, int64_t n, int64_t inner, in
                        bool largest) {
   moec_tensor x = FILL(t, 50, outer, n, inner), v = MAKE(t, outer, k, inner),
               i = MAKE(MOEC_I64, outer, k, inner);
-  if (t == MOEC_F32)
+  if (t == MOEC_F32 && moec_tensor_numel(&x))
     ((float *)x.data)[0] = NAN, ((float *)x.data)[inner] = -INFINITY, ((float *)x.data)[1] = -0.0f;
   launch l = {.p = {x.data, v.data, i.data}, .n = {outer, n, inner, k}, .i = {largest}};
   run("topk", t, BLOCKS, 128, call_topk, &l);
@@ -119,6 +119,9 @@ START_TEST(topk_orders) {
   check_topk(MOEC_F32, 4, 256, 2, 32, false);
   check_topk(MOEC_F16, 3, 3, 1, 3, false);
   check_topk(MOEC_F32, 2, 257, 1, 33, true);
+  check_topk(MOEC_F32, 0, 8, 1, 2, true);
+  check_topk(MOEC_F32, 3, 8, 0, 2, true);
+  check_topk(MOEC_BF16, 3, 8, 1, 0, true);
 }
 END_TEST
 
@@ -184,6 +187,8 @@ START_TEST(rows_go_and_come_back) {
   check_rows(MOEC_BF16, 20, 6, 2056, true, false);
   check_rows(MOEC_F32, 7, 10, 1028, false, true);
   check_rows(MOEC_F16, 3, 8, 513, true, true);
+  check_rows(MOEC_F32, 5, 2, 0, true, true);
+  check_rows(MOEC_BF16, 0, 3, 0, false, false);
 }
 END_TEST
 
@@ -240,6 +245,10 @@ START_TEST(experts_multiply) {
   check_grouped(MOEC_BF16, 40, 4, 48, 65, true, true);
   check_grouped(MOEC_F64, 10, 5, 7, 9, false, false);
   check_grouped(MOEC_F32, 0, 5, 8, 12, true, true);
+  check_grouped(MOEC_F32, 9, 1, 0, 12, false, true);
+  check_grouped(MOEC_BF16, 9, 5, 0, 12, true, false);
+  check_grouped(MOEC_F32, 9, 5, 8, 0, true, true);
+  check_grouped(MOEC_F32, 0, 5, 0, 0, false, false);
 }
 END_TEST
 
@@ -393,6 +402,8 @@ START_TEST(updates_scatter) {
   check_scatter_nd(MOEC_F32, 1, 2100, 130, 1);
   check_scatter_nd(MOEC_BF16, 1, 40, 40, 5);
   check_scatter_nd(MOEC_BF16, 1, 40, 7, 5);
+  check_scatter_nd(MOEC_F32, 1, 40, 0, 5);
+  check_scatter_nd(MOEC_F32, 0, 0, 8, 5);
 }
 END_TEST
 
