@@ -42,19 +42,26 @@ static moec_status *need_size(const moec_model *m, const moec_rt_binding *b, moe
                     text, b->values[e], sizes);
 }
 
+/* Strides count too: a tensor without elements may have axes whose product is none of 64 bits. Here they are refused,
+ * and steps multiply without looking. */
 static moec_status *check_tensor(const moec_model *m, const moec_rt_binding *b, uint32_t tensor) {
   const moec_rt_plan *p = &m->plan;
   const moec_plan_tensor *t = &p->tensors[tensor];
   const char *name = moec_rt_str(p, t->name);
   int64_t bytes = (int64_t)moec_dtype_get((moec_dtype)t->dtype)->bytes;
   MOEC_TRY(need_size(m, b, p->buffers[t->buffer].bytes, "tensor", name));
-  bool fits = true;
+  bool none = false;
   for (uint32_t a = 0; a < t->rank; a++) {
     moec_expr_ref e = p->pool[t->dims + a];
     MOEC_TRY(need_size(m, b, e, "tensor", name));
-    fits = fits && moec_mul_i64(bytes, b->values[e], &bytes);
+    none = none || b->values[e] == 0;
+    if (b->values[e] && !moec_mul_i64(bytes, b->values[e], &bytes)) {
+      return moec_error(MOEC_INVALID_ARGUMENT,
+                        "tensor %s: expected strides of 64 bits, got axes from %u on that are larger", name, a);
+    }
   }
-  if (fits && bytes == b->values[p->buffers[t->buffer].bytes]) return NULL;
+  bytes = none ? 0 : bytes;
+  if (bytes == b->values[p->buffers[t->buffer].bytes]) return NULL;
   return moec_error(MOEC_INVALID_MODEL,
                     "tensor %s: expected a buffer of its size, got %" PRId64 " bytes for %" PRId64,
                     name, b->values[p->buffers[t->buffer].bytes], bytes);

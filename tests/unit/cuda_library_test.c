@@ -410,7 +410,7 @@ END_TEST
 /* A row that names no place is a fault and updates none. */
 START_TEST(no_place_is_updated_by_a_fault) {
   moec_tensor i = MAKE(MOEC_I64, 3), keys = MAKE(MOEC_I64, 2048), y = MAKE(MOEC_F32, 4, 4), u = MAKE(MOEC_F32, 3, 4);
-  const int64_t rows[3] = {1, 4, -1};
+  const int64_t rows[3] = {1, 4, -1}, far[3] = {INT64_MAX, INT64_MIN, -5};
   memcpy(i.data, rows, sizeof rows), memset(y.data, 0, moec_tensor_bytes(&y));
   for (int c = 0; c < 12; c++) ((float *)u.data)[c] = (float)(c / 4 + 1);
   launch l = {.p = {y.data, i.data, u.data, keys.data, keys.data},
@@ -421,6 +421,12 @@ START_TEST(no_place_is_updated_by_a_fault) {
   run("scatter_nd", MOEC_F32, BLOCKS, 256, call_scatter_nd, &l);
   ck_assert_int_eq(l.fault, 1);
   const float want[16] = {0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 3, 3, 3, 3};
+  ck_assert_mem_eq(y.data, want, sizeof want);
+  memcpy(i.data, far, sizeof far);
+  l.fault = 0;
+  run("order_chunks", MOEC_DTYPE_NONE, 1, 512, call_order_chunks, &l);
+  run("scatter_nd", MOEC_F32, BLOCKS, 256, call_scatter_nd, &l);
+  ck_assert_int_eq(l.fault, 1);
   ck_assert_mem_eq(y.data, want, sizeof want);
   drop(&i), drop(&keys), drop(&y), drop(&u);
 }

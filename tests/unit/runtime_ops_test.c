@@ -232,6 +232,37 @@ START_TEST(test_scatter_nd) {
 }
 END_TEST
 
+START_TEST(test_scatter_of_the_farthest_indices) {
+  const int64_t far[] = {INT64_MIN, INT64_MIN + 1, INT64_MAX, INT64_MAX - 1, -4, 3};
+  float x[6] = {0}, u[2] = {0};
+  TENSOR(tx, MOEC_F32, 2, {3, 2});
+  TENSOR(tu, MOEC_F32, 2, {1, 2});
+  tx.data = x, tu.data = u;
+  for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+    int64_t index[2] = {far[i], 0};
+    TENSOR(by_row, MOEC_I64, 2, {1, 1});
+    TENSOR(by_element, MOEC_I64, 2, {1, 2});
+    by_row.data = by_element.data = index;
+    one_step s = {.op = MOEC_STEP_SCATTER_ND, .n_in = 3, .n_out = 1, .n_ints = 1, .in = {&tx, &by_row, &tu},
+                  .out = {step_tensor(MOEC_F32, 2, tx.dims)}};
+    UNIT_FAILS(step_run(&s, 1), MOEC_INVALID_ARGUMENT, "scatter_nd: an index is out of range: ");
+    s.op = MOEC_STEP_SCATTER_ELEMENTS, s.n_ints = 2, s.in[1] = &by_element;
+    UNIT_FAILS(step_run(&s, 1), MOEC_INVALID_ARGUMENT, "scatter_elements: an index is out of range: ");
+  }
+}
+END_TEST
+
+/* No bytes, but a slice of it would have 2^80 elements. Inputs like that are refused where they are given. */
+START_TEST(test_strides_of_more_than_64_bits) {
+  const int64_t large = (int64_t)1 << 40, dims[] = {0, large, large};
+  float none[1] = {0};
+  TENSOR(tx, MOEC_F32, 1, {0});
+  tx.data = none;
+  one_step s = {.op = MOEC_STEP_COPY, .n_in = 1, .n_out = 1, .in = {&tx}, .out = {step_tensor(MOEC_F32, 3, dims)}};
+  UNIT_FAILS(step_run(&s, 1), MOEC_INVALID_ARGUMENT, "expected strides of 64 bits, got axes from 2 on");
+}
+END_TEST
+
 /* Rows of gradients added up at their tokens, from zeros: some tokens often, most never. */
 START_TEST(test_scatter_from_zeros) {
   enum { V = 50, T = 300, H = 200 };
@@ -342,4 +373,5 @@ END_TEST
 UNIT_MAIN("ops", test_topk_ties_and_nan, test_topk_sorts_lines_of_any_axis,
           test_topk_of_unsigned_and_bounds, test_cumsum, test_copy,
           test_random_is_the_same_every_time, test_scatter_elements, test_scatter_nd,
-          test_scatter_from_zeros, test_conv)
+          test_scatter_from_zeros, test_scatter_of_the_farthest_indices,
+          test_strides_of_more_than_64_bits, test_conv)
