@@ -34,7 +34,7 @@ static moec_status *need_size(const moec_model *m, const moec_rt_binding *b, moe
   moec_rt_expr_text(&m->plan, e, text, sizeof text);
   moec_rt_sizes_text(m, b->symbols, e, e, sizes, sizeof sizes);
   if (b->values[e] == MOEC_RT_UNKNOWN) {
-    return moec_error(MOEC_INVALID_ARGUMENT, "%s %s: size %s is not known or too large%s", what,
+    return moec_error(MOEC_INVALID_ARGUMENT, "%s %s: expected a size that is known and below 2^63, got %s%s", what,
                       name, text, sizes);
   }
   return moec_error(MOEC_INVALID_ARGUMENT,

@@ -23,9 +23,13 @@ static moec_status *check_shared(const moec_rt_plan *p, const moec_rt_record *r,
     if (x->at[s] == MOEC_NONE) continue;
     const moec_plan_tensor *o = &p->tensors[ios[x->at[s]].tensor];
     if (o->dtype != t->dtype || o->rank != t->rank)
-      return moec_rt_bad(r, "'%s': expected the type and rank it has in another program", x->name);
-    if (ios[x->at[s]].has_default != ios[i].has_default || ios[x->at[s]].dflt != ios[i].dflt)
-      return moec_rt_bad(r, "'%s': expected the default it has in another program", x->name);
+      return moec_rt_bad(r, "'%s': expected %s of rank %u as in another program, got %s of rank %u", x->name,
+                         moec_dtype_get((moec_dtype)o->dtype)->text, o->rank,
+                         moec_dtype_get((moec_dtype)t->dtype)->text, t->rank);
+    const moec_plan_io *a = &ios[x->at[s]], *b = &ios[i];
+    if (a->has_default != b->has_default || a->dflt != b->dflt)
+      return moec_rt_bad(r, "'%s': expected the default of another program, %g (%s), got %g (%s)", x->name, a->dflt,
+                         a->has_default ? "used" : "unused", b->dflt, b->has_default ? "used" : "unused");
   }
   return NULL;
 }

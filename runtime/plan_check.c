@@ -107,6 +107,15 @@ static moec_status *check_files(const moec_rt_record *r, uint32_t i) {
   return moec_rt_bad(r, "name: expected a file name without folder, got '%s'", name);
 }
 
+static moec_status *check_permutation(const moec_rt_record *r, const uint32_t *perm, uint32_t rank) {
+  for (uint32_t axis = 0; axis < rank; axis++) {
+    uint32_t a = 0;
+    while (a < rank && perm[a] != axis) a++;
+    if (a == rank) return moec_rt_bad(r, "perm: expected a permutation of %u axes, got one without %u", rank, axis);
+  }
+  return NULL;
+}
+
 /* Where the piece lies; its place in the parameter: plan_params.c. */
 static moec_status *check_pieces(const moec_rt_record *r, uint32_t i) {
   const moec_rt_plan *p = r->p;
@@ -116,7 +125,6 @@ static moec_status *check_pieces(const moec_rt_record *r, uint32_t i) {
   MOEC_TRY(check_rank(r, x->rank));
   MOEC_TRY(moec_rt_check_string(r, "name", x->name));
   int64_t bytes = (int64_t)moec_dtype_get((moec_dtype)x->dtype)->bytes;
-  uint32_t seen = 0;
   for (uint32_t a = 0; a < x->rank; a++) {
     if (x->shape[a] < 0 || x->start[a] < 0 || !moec_mul_i64(bytes, x->shape[a], &bytes)) {
       return moec_rt_bad(r,
@@ -124,13 +132,12 @@ static moec_status *check_pieces(const moec_rt_record *r, uint32_t i) {
                          "%" PRId64 " starting at %" PRId64,
                          a, x->shape[a], x->start[a]);
     }
-    if (x->perm[a] < x->rank) seen |= 1u << x->perm[a];
   }
-  if (seen != (1u << x->rank) - 1)
-    return moec_rt_bad(r, "perm: expected a permutation of the axes");
+  MOEC_TRY(check_permutation(r, x->perm, x->rank));
   if (x->file != MOEC_NONE && moec_fresh_is(moec_rt_str(p, p->files[x->file].name))) {
     if (moec_dtype_is_float((moec_dtype)x->dtype)) return NULL;
-    return moec_rt_bad(r, "expected floats where weights are made from a seed");
+    return moec_rt_bad(r, "dtype: expected floats where weights are made from a seed, got %s",
+                       moec_dtype_get((moec_dtype)x->dtype)->text);
   }
   uint64_t total = x->file == MOEC_NONE ? p->footer.data_size : p->files[x->file].size;
   if (x->offset > total || (uint64_t)bytes > total - x->offset) {
@@ -145,9 +152,8 @@ static moec_status *check_consts(const moec_rt_record *r, uint32_t i) {
   const moec_rt_plan *p = r->p;
   const moec_plan_const *c = &p->consts[i];
   MOEC_TRY(moec_rt_check_index(r, "tensor", c->tensor, p->n_tensors));
-  if (moec_rt_buffer_of(p, c->tensor)->kind != MOEC_BUFFER_CONST) {
-    return moec_rt_bad(r, "expected a buffer of constants, got another kind");
-  }
+  uint32_t kind = moec_rt_buffer_of(p, c->tensor)->kind;
+  if (kind != MOEC_BUFFER_CONST) return moec_rt_bad(r, "expected a buffer of constants, got one of kind %u", kind);
   uint64_t total = p->footer.data_size;
   if (c->offset % MOEC_RT_ALIGN || c->offset > total || c->size > total - c->offset) {
     return moec_rt_bad(r,
@@ -180,13 +186,13 @@ static moec_status *check_same_program(const moec_rt_record *r, uint32_t tensor,
                      b->schedule);
 }
 
-static moec_status *check_io(const moec_rt_record *r, const moec_plan_io *io,
+static moec_status *check_io(const moec_rt_record *r, const moec_plan_io *io, const char *wanted,
                              bool (*kind_fits)(uint32_t kind)) {
   MOEC_TRY(moec_rt_check_string(r, "name", io->name));
   MOEC_TRY(moec_rt_check_index(r, "tensor", io->tensor, r->p->n_tensors));
   MOEC_TRY(check_program(r, io->schedule));
   uint32_t kind = moec_rt_buffer_of(r->p, io->tensor)->kind;
-  if (!kind_fits(kind)) return moec_rt_bad(r, "got a buffer of the wrong kind, %u", kind);
+  if (!kind_fits(kind)) return moec_rt_bad(r, "expected a buffer %s, got one of kind %u", wanted, kind);
   return check_same_program(r, io->tensor, io->schedule);
 }
 
@@ -196,7 +202,7 @@ static bool fits_output(uint32_t kind) { return kind != MOEC_BUFFER_STEP; } /* i
 static moec_status *check_inputs(const moec_rt_record *r, uint32_t i) {
   const moec_plan_io *io = &r->p->inputs[i];
   uint64_t bytes = 0;
-  MOEC_TRY(check_io(r, io, fits_input));
+  MOEC_TRY(check_io(r, io, "of an input", fits_input));
   MOEC_TRY(moec_rt_check_index(r, "has_default", io->has_default, 2));
   moec_dtype t = (moec_dtype)r->p->tensors[io->tensor].dtype;
   moec_store_f64(t, &bytes, 0, io->dflt);
@@ -205,7 +211,7 @@ static moec_status *check_inputs(const moec_rt_record *r, uint32_t i) {
                      io->dflt);
 }
 static moec_status *check_outputs(const moec_rt_record *r, uint32_t i) {
-  return check_io(r, &r->p->outputs[i], fits_output);
+  return check_io(r, &r->p->outputs[i], "that lasts", fits_output);
 }
 
 static moec_status *check_constraints(const moec_rt_record *r, uint32_t i) {
@@ -264,7 +270,8 @@ static moec_status *check_attentions(const moec_rt_record *r, uint32_t i) {
   for (int o = 0; o < MOEC_ATTENTION_OPERANDS; o++) {
     bool wanted = a->grad || o <= MOEC_ATTENTION_Y;
     if (wanted == (a->operands[o].arg == MOEC_NONE) && !(o == MOEC_ATTENTION_LSE && !a->grad))
-      return moec_rt_bad(r, "operand %d: expected %s", o, wanted ? "an argument" : "none");
+      return moec_rt_bad(r, "operand %d: expected %s, got %s", o, wanted ? "an argument" : "none",
+                         wanted ? "none" : "one");
     MOEC_TRY(check_view(r, &a->operands[o]));
   }
   for (uint32_t k = 0; k < i; k++)

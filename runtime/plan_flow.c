@@ -52,9 +52,11 @@ static moec_status *check_attention(const moec_rt_record *r, const moec_plan_ste
     MOEC_TRY(moec_rt_check_index(r, "attention: operand", arg, s->n_in + s->n_out));
     uint32_t t = p->pool[s->args + arg];
     MOEC_TRY(moec_rt_check_index(r, "attention: operand", t, p->n_tensors));
-    if (out != (arg >= s->n_in) || p->tensors[t].dtype != (lse ? (uint32_t)MOEC_F32 : a->dtype))
-      return moec_rt_bad(r, "attention: operand %d: expected %s of type %s", o, out ? "a result" : "an operand",
-                         moec_dtype_get(lse ? MOEC_F32 : (moec_dtype)a->dtype)->text);
+    moec_dtype type = lse ? MOEC_F32 : (moec_dtype)a->dtype, got = (moec_dtype)p->tensors[t].dtype;
+    if (out != (arg >= s->n_in) || got != type)
+      return moec_rt_bad(r, "attention: operand %d: expected %s of type %s, got %s of type %s", o,
+                         out ? "a result" : "an operand", moec_dtype_get(type)->text,
+                         arg >= s->n_in ? "a result" : "an operand", moec_dtype_get(got)->text);
   }
   return NULL;
 }
@@ -95,8 +97,8 @@ static moec_status *check_args(const moec_rt_record *r, const moec_plan_step *s)
     uint32_t b = p->tensors[t].buffer, kind = p->buffers[b].kind;
     uint32_t allowed = in ? access_of[s->schedule].reads : access_of[s->schedule].writes;
     if (!(allowed >> kind & 1)) {
-      return moec_rt_bad(r, "operand %u: this schedule cannot %s a buffer of kind %u", k,
-                         in ? "read" : "write", kind);
+      return moec_rt_bad(r, "operand %u: expected a buffer that schedule %u can %s, got one of kind %u", k,
+                         s->schedule, in ? "read" : "write", kind);
     }
     const moec_plan_buffer *x = &p->buffers[b];
     if (moec_rt_of_program(kind) && x->schedule != s->schedule) {
@@ -104,12 +106,12 @@ static moec_status *check_args(const moec_rt_record *r, const moec_plan_step *s)
                          s->schedule, x->schedule);
     }
     if (in && !is_there(p, b, s->schedule)) {
-      return moec_rt_bad(r, "operand %u: buffer %u is read before it is written", k, b);
+      return moec_rt_bad(r, "operand %u: expected a buffer that was written before, got %u", k, b);
     }
     if (!in) p->written[b] |= (uint8_t)(1u << s->schedule);
     if (kind == MOEC_BUFFER_STEP && (at < x->first || at > x->last)) {
-      return moec_rt_bad(r, "operand %u: buffer %u lives from step %u to %u, got step %u", k, b,
-                         x->first, x->last, at);
+      return moec_rt_bad(r, "operand %u: expected a step from %u to %u, while buffer %u lives, got step %u", k,
+                         x->first, x->last, b, at);
     }
   }
   return NULL;
@@ -134,7 +136,8 @@ moec_status *moec_rt_check_steps(moec_rt_plan *p) {
     const moec_rt_record r = {p, "step", i};
     MOEC_TRY(moec_rt_check_index(&r, "op", s->op, MOEC_STEP_COUNT));
     MOEC_TRY(moec_rt_check_index(&r, "schedule", s->schedule, MOEC_SCHEDULE_COUNT));
-    if (s->schedule < schedule) return moec_rt_bad(&r, "expected steps sorted by schedule");
+    if (s->schedule < schedule)
+      return moec_rt_bad(&r, "expected steps sorted by schedule, got one of %u behind %u", s->schedule, schedule);
     while (schedule < s->schedule) p->schedule_begin[++schedule] = i;
     MOEC_TRY(check_shape(&r, s));
     MOEC_TRY(check_args(&r, s));

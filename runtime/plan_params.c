@@ -32,9 +32,9 @@ static moec_status *check_grad(const moec_rt_record *r, const moec_plan_param *x
   const moec_rt_plan *p = r->p;
   MOEC_TRY(moec_rt_check_index(r, "grad", x->grad, p->n_tensors));
   const moec_plan_tensor *t = &p->tensors[x->tensor], *g = &p->tensors[x->grad];
-  if (p->buffers[g->buffer].kind != MOEC_BUFFER_GRAD) {
-    return moec_rt_bad(r, "grad: expected a buffer of a gradient, got another kind");
-  }
+  uint32_t kind = p->buffers[g->buffer].kind;
+  if (kind != MOEC_BUFFER_GRAD)
+    return moec_rt_bad(r, "grad: expected a buffer of a gradient, got one of kind %u", kind);
   if (t->dtype != MOEC_F32 && t->dtype != MOEC_BF16 && t->dtype != MOEC_F16) {
     return moec_rt_bad(r, "grad: expected a parameter of f32, bf16 or f16, got %s",
                        moec_dtype_get((moec_dtype)t->dtype)->text);
@@ -60,14 +60,15 @@ static moec_status *check_param(const moec_rt_record *r, const moec_plan_param *
                        (int)MOEC_DTYPE_COUNT - 1, x->storage);
   }
   const moec_plan_tensor *t = &p->tensors[x->tensor];
-  if (p->buffers[t->buffer].kind != MOEC_BUFFER_PARAM) {
-    return moec_rt_bad(r, "expected a buffer of a parameter, got another kind");
-  }
+  uint32_t kind = p->buffers[t->buffer].kind;
+  if (kind != MOEC_BUFFER_PARAM) return moec_rt_bad(r, "expected a buffer of a parameter, got one of kind %u", kind);
   int64_t bytes = (int64_t)moec_dtype_get((moec_dtype)t->dtype)->bytes, numel = 1;
   for (uint32_t a = 0; a < t->rank; a++) {
     int64_t dim = p->static_values[p->pool[t->dims + a]];
     if (dim < 0 || !moec_mul_i64(numel, dim, &numel)) {
-      return moec_rt_bad(r, "axis %u: expected a size known at compile time", a);
+      char text[MOEC_RT_EXPR_TEXT];
+      moec_rt_expr_text(p, p->pool[t->dims + a], text, sizeof text);
+      return moec_rt_bad(r, "axis %u: expected a size known at compile time, got %s", a, text);
     }
   }
   if (!moec_mul_i64(bytes, numel, &bytes) ||

@@ -28,8 +28,7 @@ static moec_status *check_ties(const moec_model *m, uint32_t i) {
   for (uint32_t k = 0; p->params[i].tie && k < m->train.n; k++) {
     const moec_plan_param *o = &p->params[m->train.leaves[k].param];
     if (o->tie != p->params[i].tie) continue;
-    return moec_error(MOEC_UNSUPPORTED,
-                      "parameters %s and %s are tied but of different shapes: cannot train them",
+    return moec_error(MOEC_UNSUPPORTED, "training: expected tied parameters of one shape, got %s and %s of two",
                       moec_rt_str(p, o->name), moec_rt_str(p, p->params[i].name));
   }
   return NULL;

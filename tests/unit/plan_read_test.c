@@ -120,10 +120,17 @@ END_TEST
 
 /* ---- single records ---------------------------------------------------------------------- */
 
+/* Every message says what was expected and what was got. */
+static moec_status *complete(moec_status *s) {
+  const char *text = s && moec_status_code(s) != MOEC_OUT_OF_MEMORY ? moec_status_message(s) : "expected, got";
+  if (!strstr(text, "expected") || !strstr(text, "got")) ck_abort_msg("incomplete: %s", text);
+  return s;
+}
+
 static void refused(plan_builder *b, const char *text) {
   size_t size;
   uint8_t *file = pb_finish(b, NULL, NULL, &size);
-  UNIT_FAILS(open_bytes(file, size), MOEC_INVALID_MODEL, text);
+  UNIT_FAILS(complete(open_bytes(file, size)), MOEC_INVALID_MODEL, text);
   free(file);
   free(b);
 }
@@ -149,7 +156,7 @@ START_TEST(test_records_that_lie) {
   REFUSED("tensor 1: dims: expected a range inside", b->tensors[1].dims = UINT32_MAX);
   REFUSED("piece 0: axis 0: expected sizes", b->pieces[0].shape[0] = -1);
   REFUSED("piece 0: expected bytes inside", b->pieces[0].offset = UINT64_MAX);
-  REFUSED("piece 1: perm: expected a permutation", b->pieces[1].perm[0] = 1);
+  REFUSED("piece 1: perm: expected a permutation of 3 axes, got one without 0", b->pieces[1].perm[0] = 1);
   REFUSED("piece 0: file: expected an index below 0, got 0", b->pieces[0].file = 0);
   REFUSED("parameter 0: axis 0: expected a piece inside 8, got 8 starting at 1",
           b->pieces[0].start[0] = 1);
@@ -159,9 +166,9 @@ START_TEST(test_records_that_lie) {
   REFUSED("constant 0: expected bytes inside", b->consts[0].offset += 8);
   REFUSED("constant 0: expected 8 bytes, got 7", b->consts[0].size = 7);
   REFUSED("kernel 0: expected a shared object with it", pb_kernel(b, "k", 0, 0));
-  REFUSED("output 0: got a buffer of the wrong kind",
+  REFUSED("output 0: expected a buffer that lasts, got one of kind 5",
           b->buffers[b->tensors[b->outputs[0].tensor].buffer].kind = MOEC_BUFFER_STEP);
-  REFUSED("input 0: got a buffer of the wrong kind", b->inputs[0].tensor = 0);
+  REFUSED("input 0: expected a buffer of an input, got one of kind 0", b->inputs[0].tensor = 0);
   REFUSED("input 0: schedule: expected a program, 2 to 4, got 1", b->inputs[0].schedule = 1);
   REFUSED("buffer 12: schedule: expected a program, 2 to 4, got 0", b->buffers[12].schedule = 0);
   REFUSED("output 1: expected a buffer of program 4, got one of program 2",
@@ -183,7 +190,7 @@ END_TEST
 START_TEST(test_steps_that_lie) {
   REFUSED("step 0: op: expected an index below 18, got 18", b->steps[0].op = MOEC_STEP_COUNT);
   REFUSED("step 0: schedule: expected an index below 5, got 5", b->steps[0].schedule = 5);
-  REFUSED("step 2: expected steps sorted by schedule", b->steps[2].schedule = MOEC_AT_LOAD);
+  REFUSED("step 2: expected steps sorted by schedule, got one of 0 behind 1", b->steps[2].schedule = MOEC_AT_LOAD);
   REFUSED("step 0: copy: expected 1 to 1 inputs, got 0", b->steps[0].n_in = 0);
   REFUSED("step 0: args: expected a range inside", b->steps[0].args = b->n_pool);
   REFUSED("step 1: ints: expected a range inside", b->steps[1].ints = b->n_ints);
@@ -192,10 +199,10 @@ START_TEST(test_steps_that_lie) {
   REFUSED("step 0: operand: expected an index below", b->pool[b->steps[0].args] = MOEC_NONE);
   REFUSED("step 2: gemm: expected 8 integers and 3 for each", b->ints[b->steps[2].ints] = 1);
   REFUSED("step 2: gemm: integer 1: expected an expression", b->ints[b->steps[2].ints + 1] = -1);
-  REFUSED("step 1: operand 1: this schedule cannot write",
+  REFUSED("step 1: operand 1: expected a buffer that schedule 1 can write, got one of kind",
           b->pool[b->steps[1].args + 1] = b->pool[b->steps[0].args + 1]);
-  REFUSED("step 1: operand 0: buffer", b->pool[b->steps[1].args] = b->pool[b->steps[1].args + 1]);
-  REFUSED("step 2: operand 0: buffer", b->pool[b->steps[2].args] = b->pool[b->steps[2].args + 2]);
+  REFUSED("step 1: operand 0: expected a buffer that was written before, got", b->pool[b->steps[1].args] = b->pool[b->steps[1].args + 1]);
+  REFUSED("step 2: operand 0: expected a buffer that was written before, got", b->pool[b->steps[2].args] = b->pool[b->steps[2].args + 2]);
   REFUSED("step 2: kernel: expected an index below 0", b->steps[2].op = MOEC_STEP_KERNEL,
           b->steps[2].n_ints = 0);
 }
@@ -219,7 +226,7 @@ static size_t lie(uint8_t *file, size_t size, moec_status *(*run)(moec_model *m)
       if (old == words[k]) continue;
       memcpy(file + at, &words[k], 4);
       moec_status *s =
-          moec_open_memory(file, size, &(moec_options){.threads = 1, .trust_weights = 1}, &m);
+          complete(moec_open_memory(file, size, &(moec_options){.threads = 1, .trust_weights = 1}, &m));
       if (!s) {
         s = run(m);
         opened += !s;
