@@ -201,8 +201,10 @@ START_TEST(test_steps_that_lie) {
   REFUSED("step 2: gemm: integer 1: expected an expression", b->ints[b->steps[2].ints + 1] = -1);
   REFUSED("step 1: operand 1: expected a buffer that schedule 1 can write, got one of kind",
           b->pool[b->steps[1].args + 1] = b->pool[b->steps[0].args + 1]);
-  REFUSED("step 1: operand 0: expected a buffer that was written before, got", b->pool[b->steps[1].args] = b->pool[b->steps[1].args + 1]);
-  REFUSED("step 2: operand 0: expected a buffer that was written before, got", b->pool[b->steps[2].args] = b->pool[b->steps[2].args + 2]);
+  REFUSED("step 1: operand 0: expected a buffer that was written before, got",
+          b->pool[b->steps[1].args] = b->pool[b->steps[1].args + 1]);
+  REFUSED("step 2: operand 0: expected a buffer that was written before, got",
+          b->pool[b->steps[2].args] = b->pool[b->steps[2].args + 2]);
   REFUSED("step 2: kernel: expected an index below 0", b->steps[2].op = MOEC_STEP_KERNEL,
           b->steps[2].n_ints = 0);
 }
