@@ -111,7 +111,8 @@
  *                                            work: 16384 per block
  *   moec_clip(const double *sums, int64_t n, double max_norm, moec_cuda_scale *s)
  *                                            one block: s->norm = the root of all sums times |scale|; the scale
- *                                            becomes what makes the norm at most max_norm; where it is not finite, NaN
+ *                                            becomes what makes the norm at most max_norm; where it is not finite, NaN.
+ *                                            A scale that is NaN already counts as s->before
  *   moec_adamw(float *w, float *first, float *second, const void *g, int32_t g_dtype, void *copy, int32_t copy_dtype,
  *              int64_t n, const moec_cuda_update *u, const moec_cuda_scale *s)
  *   moec_sgd(float *w, float *first, const void *g, int32_t g_dtype, void *copy, int32_t copy_dtype, int64_t n,
@@ -138,7 +139,7 @@ typedef struct moec_cuda_conv {
 /* What gradients as they are stored are to be multiplied by, in device memory. */
 typedef struct moec_cuda_scale {
   double norm;         /* of the gradients when they were clipped last, times |before| */
-  float scale, before; /* before: what it was then */
+  float scale, before; /* before: what it was then, if not NaN */
   int32_t bad, reserved; /* bad: a norm was not finite, since somebody looked */
 } moec_cuda_scale;
 

@@ -197,9 +197,17 @@ moec_status *moec_rt_check_norm(moec_model *m) {
   MOEC_TRY(m->device->read(m, &s, scale_at(t), sizeof s));
   t->unchecked = false;
   if (!s.bad) return NULL;
-  const moec_cuda_scale one = {.scale = 1, .before = 1};
-  MOEC_TRY(m->device->write(m, scale_at(t), &one, sizeof one));
+  s.scale = s.before, s.bad = 0;
+  MOEC_TRY(m->device->write(m, scale_at(t), &s, sizeof s));
   return moec_wrong(
       "gradients: expected a finite norm when they were clipped last, got %g; they made no update",
       s.norm);
+}
+
+moec_status *moec_rt_gradients_forget(moec_model *m) {
+  moec_rt_train *t = &m->train;
+  const moec_cuda_scale one = {.scale = 1, .before = 1};
+  for (uint32_t k = 0; k < t->n; k++) t->leaves[k].has_grad = false;
+  t->pending = t->scaled = t->is_lent = t->unchecked = false;
+  return t->scalars.data ? m->device->write(m, scale_at(t), &one, sizeof one) : NULL;
 }

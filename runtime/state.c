@@ -282,13 +282,12 @@ static moec_status *take(moec_model *m, const loaded *x) {
     MOEC_TRY(copy(m, l, l->first, at[FIRST]));
     MOEC_TRY(copy(m, l, l->second, at[SECOND]));
     memcpy(&l->updates, at[UPDATES], sizeof l->updates);
-    l->has_grad = false;
   }
   t->optimizer = o;
   t->chosen = t->chosen || chosen;
   t->step = x->step;
   memcpy(t->rng, x->rng, sizeof t->rng);
-  t->pending = t->scaled = t->is_lent = false;
+  MOEC_TRY(moec_rt_gradients_forget(m));
   return moec_rt_masters_apply(m);
 }
 

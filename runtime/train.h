@@ -104,7 +104,9 @@ const moec_cuda_scale *moec_rt_scale(const struct moec_model *m);
 /* Memory for scalars. */
 uint64_t moec_rt_scalars_bytes(const struct moec_model *m);
 moec_status *moec_rt_scalars_make(struct moec_model *m) MOEC_MUST_USE;
-/* Unless a norm that nobody looked at was not finite. */
+/* There are none, nor a scale or a norm of them. */
+moec_status *moec_rt_gradients_forget(struct moec_model *m) MOEC_MUST_USE;
+/* Unless a norm that nobody looked at was not finite: they are then what they were before they were clipped. */
 moec_status *moec_rt_check_norm(struct moec_model *m) MOEC_MUST_USE;
 
 /* ---- masters.c ---- */

@@ -95,8 +95,9 @@ static moec_status *clip(moec_model *m, const double *sums, int64_t n, double ma
   (void)m;
   double sum = 0;
   for (int64_t i = 0; i < n; i++) sum += sums[i];
-  s->norm = sqrt(sum) * fabs((double)s->scale);
-  s->before = s->scale;
+  if (isfinite(s->scale)) s->before = s->scale; /* else a norm was not finite, and nobody looked */
+  s->norm = sqrt(sum) * fabs((double)s->before);
+  s->scale = s->before;
   double factor = max_norm / (s->norm + 1e-6);
   if (!isfinite(s->norm)) s->scale = NAN, s->bad = 1;
   else if (factor < 1) s->scale = (float)((double)s->scale * factor);

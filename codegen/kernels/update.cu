@@ -94,11 +94,12 @@ moec_clip(const double *__restrict__ sums, int64_t n, double max_norm, moec_cuda
   for (int64_t i = self; i < n; i += 1024) sum += sums[i];
   MOEC_BLOCK_JOIN(double, sum, sum += other;, 32)
   if (self) return;
-  const double norm = sqrt(sum) * fabs((double)s->scale), factor = max_norm / (norm + 1e-6);
+  const float scale = s->scale - s->scale == 0 ? s->scale : s->before; /* a norm was not finite, and nobody looked */
+  const double norm = sqrt(sum) * fabs((double)scale), factor = max_norm / (norm + 1e-6);
   s->norm = norm;
-  s->before = s->scale;
+  s->scale = s->before = scale;
   if (!(norm < INFINITY)) s->scale = NAN, s->bad = 1;
-  else if (factor < 1) s->scale = (float)(s->scale * factor);
+  else if (factor < 1) s->scale = (float)(scale * factor);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3)

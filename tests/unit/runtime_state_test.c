@@ -1,4 +1,5 @@
 /* Files of training: states that are taken up again, wrong ones, killed writers, and weights. */
+#include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -74,6 +75,66 @@ START_TEST(test_resuming_gives_the_same_bits) {
   check_resumed(adamw(), true);
   check_resumed(momentum(), false);
   check_resumed(plain, true);
+}
+END_TEST
+
+/* Halves gradients of an infinite norm and clips them, what a device does not say until something waits. */
+static void clip_wild(moec_model *m, float v[4]) {
+  train_io t;
+  moec_view g;
+  train_fill(&t, 1);
+  t.x[3] = INFINITY;
+  train_give(m, "x", t.x, 24);
+  train_give(m, "labels", t.other, 24);
+  UNIT_OK(moec_loss_and_gradients(m, 0, NULL));
+  UNIT_OK(moec_gradient_of(m, "v", &g));
+  memcpy(v, g.data, 4 * sizeof *v);
+  UNIT_OK(moec_scale_gradients(m, 0.5));
+  moec_status_free(moec_clip_gradients(m, 1, NULL));
+}
+
+START_TEST(test_loading_forgets_a_norm) {
+  uint8_t *file;
+  char path[256];
+  float v[4];
+  double norm;
+  moec_optimizer o = adamw();
+  moec_model *m = train_open(&files, train_target(train_build()), 1, &file);
+  UNIT_OK(moec_optimizer_set(m, &o));
+  train(m, 0, 2);
+  UNIT_OK(moec_save_state(m, unit_path(path, files.dir, "state")));
+  clip_wild(m, v);
+  UNIT_OK(moec_load_state(m, path));
+  UNIT_OK(moec_save_state(m, path));
+  train(m, 2, 3);
+  UNIT_OK(moec_clip_gradients(m, 1, &norm));
+  UNIT_TRUE(isfinite(norm));
+  moec_close(m);
+  free(file);
+}
+END_TEST
+
+/* What was found not to be finite is as it was before it was clipped, a factor of the caller's included. */
+START_TEST(test_a_norm_that_is_not_finite_leaves_the_scale) {
+  uint8_t *file;
+  char path[256];
+  float v[4];
+  int finite = 0;
+  moec_view g;
+  moec_optimizer o = adamw();
+  moec_model *m = train_open(&files, train_target(train_build()), 1, &file);
+  UNIT_OK(moec_optimizer_set(m, &o));
+  clip_wild(m, v);
+  moec_status_free(moec_save_state(m, unit_path(path, files.dir, "state"))); /* where somebody has to look */
+  UNIT_OK(moec_gradient_of(m, "v", &g));
+  for (int i = 0; i < 4; i++) {
+    if (!isfinite(v[i])) continue;
+    UNIT_TRUE(((float *)g.data)[i] == v[i] / 2);
+    finite++;
+  }
+  UNIT_TRUE(finite > 0);
+  moec_close(m);
+  free(file);
 }
 END_TEST
 
@@ -279,7 +340,8 @@ int main(void) {
   if (!train_possible()) return puts("skipped: no C++ compiler"), 77;
   Suite *suite = suite_create("state");
   TCase *tcase = tcase_create("state");
-  const TTest *const tests[] = {test_resuming_gives_the_same_bits, test_another_optimizer,
+  const TTest *const tests[] = {test_resuming_gives_the_same_bits, test_loading_forgets_a_norm,
+                                test_a_norm_that_is_not_finite_leaves_the_scale, test_another_optimizer,
                                 test_wrong_states_change_nothing, test_killed_writers,
                                 test_weights_go_back_as_they_came, test_inline_weights};
   tcase_set_timeout(tcase, 0); /* ctest has one */
