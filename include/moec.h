@@ -281,7 +281,7 @@ moec_status *moec_progress_set_rng(moec_model *m, const uint64_t rng[2]);
 moec_status *moec_save_state(const moec_model *m, const char *path);
 /* Takes up the state of |path|. Its model must be this one: the same parameters by name and shape,
  * compiled from the same weights files. Where no optimizer was chosen, the file's kind is, with
- * its defaults and the file's lr. Gradients are gone, with what is known of their norm. Errors: MOEC_INVALID_ARGUMENT or
+ * its defaults and the file's lr. Gradients are gone, and so is their norm. Errors: MOEC_INVALID_ARGUMENT or
  * MOEC_INVALID_MODEL, naming what differs; MOEC_OUT_OF_MEMORY. */
 moec_status *moec_load_state(moec_model *m, const char *path);
 
