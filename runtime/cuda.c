@@ -121,12 +121,31 @@ static void release(moec_model *m, void *at, uint64_t bytes) {
   m->device_memory.live -= bytes;
 }
 
+/* Page-locked: the device reads it by itself. */
+static void *host_alloc(moec_model *m, uint64_t bytes) {
+  moec_rt_memory *mem = &m->memory;
+  void *at = NULL;
+  if (bytes > PTRDIFF_MAX || m->cuda->cu.context_set(m->cuda->context)) return NULL;
+  if (m->cuda->cu.host_alloc(&at, bytes ? (size_t)bytes : 1, 0)) return NULL;
+  mem->allocations++;
+  mem->live += bytes;
+  if (mem->live > mem->peak) mem->peak = mem->live;
+  return at;
+}
+
+static void host_free(moec_model *m, void *at, uint64_t bytes) {
+  (void)m->cuda->cu.context_set(m->cuda->context);
+  (void)m->cuda->cu.host_free(at);
+  m->memory.live -= bytes;
+}
+
 static moec_status *wait_for(moec_model *m) {
   m->traffic.waits++;
   return check(m, m->cuda->cu.stream_wait(m->cuda->stream), "steps on the device");
 }
 
-/* From memory that is not pinned: the driver has taken the bytes when it returns. */
+/* From memory that is not page-locked the driver has taken the bytes when it returns; of more than 64 KiB it waits for
+ * the stream before that. */
 static moec_status *write_to(moec_model *m, void *to, const void *from, uint64_t bytes) {
   if (!bytes) return NULL;
   MOEC_TRY(moec_rt_cuda_enter(m));
@@ -162,6 +181,8 @@ const moec_rt_device moec_rt_device_cuda = {.name = "cuda",
                                             .close = close_cuda,
                                             .alloc = alloc,
                                             .free = release,
+                                            .host_alloc = host_alloc,
+                                            .host_free = host_free,
                                             .write = write_to,
                                             .read = read_from,
                                             .fill = fill,

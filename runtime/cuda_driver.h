@@ -47,6 +47,8 @@ enum { /* CUdevice_attribute, CUfunction_attribute, CUresult, CUstream_flags, CU
   FUNCTION(stream_wait, "cuStreamSynchronize", (moec_cu_stream stream))                                           \
   FUNCTION(alloc, "cuMemAlloc_v2", (moec_cu_address *out, size_t bytes))                                          \
   FUNCTION(free, "cuMemFree_v2", (moec_cu_address at))                                                            \
+  FUNCTION(host_alloc, "cuMemHostAlloc", (void **out, size_t bytes, unsigned flags))                              \
+  FUNCTION(host_free, "cuMemFreeHost", (void *at))                                                                \
   FUNCTION(write, "cuMemcpyHtoDAsync_v2",                                                                         \
            (moec_cu_address to, const void *from, size_t bytes, moec_cu_stream stream))                           \
   FUNCTION(read, "cuMemcpyDtoHAsync_v2", (void *to, moec_cu_address from, size_t bytes, moec_cu_stream stream))   \

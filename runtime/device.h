@@ -33,7 +33,12 @@ typedef struct moec_rt_device {
   /* Memory aligned to 256 bytes (in the host's: MOEC_RT_ALIGN); NULL: there is none. */
   void *(*alloc)(struct moec_model *m, uint64_t bytes);
   void (*free)(struct moec_model *m, void *at, uint64_t bytes);
-  /* From and to the host; in order with the steps. |from| of write() may change when it returns; read() waits. */
+  /* Memory of the host that write() copies from without waiting, however much it is, and that must not change before a
+   * wait. NULL: its memory is the host's. */
+  void *(*host_alloc)(struct moec_model *m, uint64_t bytes);
+  void (*host_free)(struct moec_model *m, void *at, uint64_t bytes);
+  /* From and to the host; in order with the steps. |from| of write() may change when it returns, but for memory of
+   * host_alloc(); read() waits. */
   moec_status *(*write)(struct moec_model *m, void *to, const void *from, uint64_t bytes);
   moec_status *(*read)(struct moec_model *m, void *to, const void *from, uint64_t bytes);
   moec_status *(*fill)(struct moec_model *m, void *to, uint8_t byte, uint64_t bytes);
@@ -78,6 +83,8 @@ void moec_rt_device_release(struct moec_model *m, moec_rt_arena *a);
 typedef struct moec_rt_copies {
   struct moec_model *m;
   uint64_t run; /* counts what ran; a copy of an earlier run is stale */
+  moec_rt_arena staging; /* inputs as they go to the device: of its host_alloc() */
+  uint64_t sent;         /* staged inputs are on their way while m->traffic.waits is less than this */
   bool *ones;   /* [n_ins]: all elements of the input, as it was copied to the device last, are one */
   struct {
     moec_rt_arena data;
@@ -88,6 +95,8 @@ typedef struct moec_rt_copies {
 /* Parameters and constants, which are in the host's memory, to the device; m->host and m->copies. */
 moec_status *moec_rt_copies_init(struct moec_model *m) MOEC_MUST_USE;
 void moec_rt_copies_fini(struct moec_model *m);
+/* What inputs of |program| take there in the bound sizes; UINT64_MAX: more than can be. */
+uint64_t moec_rt_copies_input_bytes(const struct moec_model *m, moec_schedule program);
 /* Inputs of |program| into the device's memory; |data| by m->ins, NULL for inputs of other programs. */
 moec_status *moec_rt_copies_inputs(struct moec_model *m, moec_schedule program, void *const *data) MOEC_MUST_USE;
 /* A tensor of the plan whose data the caller may read, until the next run. */

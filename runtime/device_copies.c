@@ -85,10 +85,22 @@ moec_status *moec_rt_copies_init(moec_model *m) {
   return s;
 }
 
+/* Inputs of the step before are gone, as it waited at its end; else, where it failed before that, now. Room for less
+ * than |bytes| is given back, for none all. */
+static moec_status *unstage(moec_model *m, uint64_t bytes) {
+  moec_rt_arena *a = &m->copies->staging;
+  moec_status *s = m->traffic.waits < m->copies->sent ? m->device->wait(m) : NULL;
+  if (!a->data || (!s && bytes && a->size >= bytes)) return s;
+  m->device->host_free(m, a->data, a->size);
+  *a = (moec_rt_arena){0};
+  return s;
+}
+
 void moec_rt_copies_fini(moec_model *m) {
   if (!m->copies) return;
   for (uint32_t b = 0; m->copies->of && b < m->plan.n_buffers; b++)
     moec_rt_arena_fini(&m->memory, &m->copies->of[b].data);
+  moec_status_free(unstage(m, 0)); /* of an error nobody is left to be told */
   moec_rt_free(&m->memory, m->copies->of);
   moec_rt_free(&m->memory, m->copies->ones);
   moec_rt_free(&m->memory, m->copies);
@@ -101,27 +113,47 @@ static bool all_ones(moec_dtype t, const uint8_t *data, uint64_t bytes) {
   return bytes >= each && moec_load_f64(t, data, 0) == 1 && !memcmp(data, data + each, (size_t)bytes - each);
 }
 
+uint64_t moec_rt_copies_input_bytes(const moec_model *m, moec_schedule program) {
+  uint64_t total = 0;
+  for (uint32_t k = 0; k < m->n_ins; k++) {
+    uint32_t i = m->ins[k].at[program];
+    if (i == MOEC_NONE) continue;
+    int64_t bytes = m->bound->values[m->plan.buffers[buffer_of(m, m->plan.inputs[i].tensor)].bytes];
+    if (bytes < 0 || __builtin_add_overflow(total, rounded((uint64_t)bytes), &total)) return UINT64_MAX;
+  }
+  return total;
+}
+
+/* Room for |bytes| of inputs. */
+static moec_status *stage(moec_model *m, uint64_t bytes) {
+  moec_rt_arena *a = &m->copies->staging;
+  MOEC_TRY(unstage(m, bytes));
+  if (a->data) return NULL;
+  a->data = m->device->host_alloc(m, bytes);
+  if (!a->data) return moec_rt_no_memory("inputs on their way to the device", bytes);
+  a->size = bytes;
+  return NULL;
+}
+
+/* All of them in one copy, as they lie on the device. */
 moec_status *moec_rt_copies_inputs(moec_model *m, moec_schedule program, void *const *data) {
   const moec_rt_plan *p = &m->plan;
-  uint64_t total = 0, at = 0;
-  for (int pass = 0; pass < 2; pass++) {
-    for (uint32_t k = 0; k < m->n_ins; k++) {
-      uint32_t i = m->ins[k].at[program];
-      if (i == MOEC_NONE) continue;
-      uint32_t b = buffer_of(m, p->inputs[i].tensor);
-      uint64_t bytes = (uint64_t)m->bound->values[p->buffers[b].bytes];
-      if (!pass) {
-        if (__builtin_add_overflow(total, rounded(bytes), &total)) return moec_rt_no_memory("inputs", UINT64_MAX);
-        continue;
-      }
-      m->buffers[b] = m->device_inputs.data + at;
-      at += rounded(bytes);
-      m->copies->ones[k] = all_ones((moec_dtype)p->tensors[p->inputs[i].tensor].dtype, data[k], bytes);
-      MOEC_TRY(m->device->write(m, m->buffers[b], data[k], bytes));
-    }
-    if (!pass) MOEC_TRY(moec_rt_device_reserve(m, &m->device_inputs, total, "inputs"));
+  uint64_t total = moec_rt_copies_input_bytes(m, program), at = 0;
+  MOEC_TRY(moec_rt_device_reserve(m, &m->device_inputs, total, "inputs"));
+  MOEC_TRY(stage(m, total ? total : 1));
+  for (uint32_t k = 0; k < m->n_ins; k++) {
+    uint32_t i = m->ins[k].at[program];
+    if (i == MOEC_NONE) continue;
+    uint32_t b = buffer_of(m, p->inputs[i].tensor);
+    uint64_t bytes = (uint64_t)m->bound->values[p->buffers[b].bytes];
+    m->copies->ones[k] = all_ones((moec_dtype)p->tensors[p->inputs[i].tensor].dtype, data[k], bytes);
+    if (bytes) memcpy(m->copies->staging.data + at, data[k], bytes);
+    memset(m->copies->staging.data + at + bytes, 0, rounded(bytes) - bytes);
+    m->buffers[b] = m->device_inputs.data + at;
+    at += rounded(bytes);
   }
-  return NULL;
+  m->copies->sent = m->traffic.waits + 1;
+  return m->device->write(m, m->device_inputs.data, m->copies->staging.data, total);
 }
 
 /* Buffers whose contents the host has, as they are now. */

@@ -21,6 +21,13 @@ static void release(moec_model *m, void *at, uint64_t bytes) {
   m->device_memory.live -= bytes;
 }
 
+static void *host_alloc(moec_model *m, uint64_t bytes) { return moec_rt_alloc(&m->memory, bytes, false); }
+
+static void host_free(moec_model *m, void *at, uint64_t bytes) {
+  (void)bytes;
+  moec_rt_free(&m->memory, at);
+}
+
 static moec_status *keep(moec_model *m, void *to, const void *from, uint64_t bytes) {
   (void)m, (void)to, (void)from, (void)bytes;
   return NULL;
@@ -80,6 +87,8 @@ const moec_rt_device moec_rt_device_sizes = {.name = "none",
                                              .close = close_sizes,
                                              .alloc = alloc,
                                              .free = release,
+                                             .host_alloc = host_alloc,
+                                             .host_free = host_free,
                                              .write = keep,
                                              .read = unreadable,
                                              .fill = fill,

@@ -12,6 +12,15 @@ static fake_cuda fake = {.devices = 1};
 static function functions[FUNCTIONS];
 static char stream, module, context;
 
+/* Memory of the host that is page-locked. From other memory the real driver copies no more than STAGED bytes without
+ * waiting. */
+typedef struct block {
+  void *at;
+  size_t bytes;
+} block;
+enum { LOCKED = 16, STAGED = 64 << 10 };
+static block locked[LOCKED];
+
 fake_cuda *fake_cuda_get(void) { return &fake; }
 
 /* ---- the driver's interface ---------------------------------------------------------------- */
@@ -29,6 +38,8 @@ int cuStreamDestroy_v2(void *s);
 int cuStreamSynchronize(void *s);
 int cuMemAlloc_v2(unsigned long long *out, size_t bytes);
 int cuMemFree_v2(unsigned long long at);
+int cuMemHostAlloc(void **out, size_t bytes, unsigned flags);
+int cuMemFreeHost(void *at);
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, void *s);
 int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, void *s);
 int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes, void *s);
@@ -86,6 +97,31 @@ int cuMemAlloc_v2(unsigned long long *out, size_t bytes) {
   fake.allocs++, fake.live++;
   return *out = (unsigned long long)(uintptr_t)at, OK;
 }
+int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+  int i = 0;
+  while (i < LOCKED && locked[i].at) i++;
+  if (current != &context) return INVALID_CONTEXT;
+  if (!bytes || flags || i == LOCKED) return INVALID_VALUE;
+  if (fake.fail_allocs && fake.fail_allocs--) return OUT_OF_MEMORY;
+  locked[i] = (block){malloc(bytes), bytes};
+  fake.allocs++, fake.live++;
+  return *out = locked[i].at, *out ? OK : OUT_OF_MEMORY;
+}
+int cuMemFreeHost(void *at) {
+  int i = 0;
+  while (i < LOCKED && locked[i].at != at) i++;
+  if (i == LOCKED) return INVALID_VALUE;
+  locked[i].at = NULL;
+  return free(at), fake.live--, OK;
+}
+static bool is_locked(const char *from, size_t bytes) {
+  for (int i = 0; i < LOCKED; i++) {
+    const char *at = locked[i].at;
+    if (at && from >= at && from + bytes <= at + locked[i].bytes) return true;
+  }
+  return false;
+}
+
 int cuMemFree_v2(unsigned long long at) { return free((void *)(uintptr_t)at), fake.live--, OK; }
 
 static int move(void *to, const void *from, size_t bytes, const void *s) {
@@ -93,6 +129,7 @@ static int move(void *to, const void *from, size_t bytes, const void *s) {
   return memmove(to, from, bytes), current == &context && s == &stream ? OK : INVALID_CONTEXT;
 }
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, void *s) {
+  if (bytes > STAGED && !is_locked(from, bytes)) fake.waits++;
   return fake.writes++, move((void *)(uintptr_t)to, from, bytes, s);
 }
 int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, void *s) {

@@ -18,7 +18,7 @@ typedef struct fake_cuda {
   int devices; /* there are */
   unsigned fail_allocs; /* the next ones */
   unsigned fail_launch; /* this one of the next launches; 0: none */
-  int64_t live;         /* blocks of memory, contexts, streams, modules, handles: 0 when all are given back */
+  int64_t live; /* blocks of memory, of the host too, contexts, streams, modules, handles: 0 when all are given back */
   uint64_t allocs, writes, reads, fills, copies, waits, n_launches, gemms, gemm_batch, maps;
   bool recording; /* what is started is counted in graph[] and does not run */
   uint64_t graph[3]; /* kernels, copies, fills; n_launches and the like stay as they are */
