@@ -338,7 +338,8 @@ typedef struct moec_counters {
   uint64_t parameter_bytes, mapped_bytes;      /* copied; used in place from files */
   uint64_t load_bytes, bind_bytes, step_bytes; /* arenas; the last is shared by the programs */
   uint64_t program_bytes[MOEC_PROGRAM_COUNT];  /* what each needs of it; 0: not placed yet */
-  uint64_t planned_bytes[MOEC_PROGRAM_COUNT];  /* all that each works with: parameters, buffers, gradients, scratch */
+  uint64_t planned_bytes[MOEC_PROGRAM_COUNT];  /* all that each alone has in its device's memory, known before */
+  uint64_t planned_accumulate_bytes;           /* beside these, where gradients are added to those of steps before */
   uint64_t planned_update_bytes;               /* beside these, for the optimizer that was chosen, or AdamW */
   uint64_t gradient_bytes, optimizer_bytes;    /* optimizer: moments, masters, copies of parameters */
   uint64_t live_bytes, peak_bytes;             /* all allocations of the runtime in the host's memory */

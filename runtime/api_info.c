@@ -112,16 +112,6 @@ static const moec_rt_placement *latest(const moec_model *m) {
   return &m->bound->of[m->ran == MOEC_SCHEDULE_COUNT ? MOEC_AT_STEP : m->ran];
 }
 
-/* Parameters, constants, what is computed once from these and from sizes, the program's arena, its gradients, and the
- * memory that its steps work in by turns: that of a library too, where one runs them. */
-static uint64_t planned(const moec_model *m, moec_program program) {
-  const moec_rt_placement *x = &m->bound->of[MOEC_AT_STEP + program];
-  uint64_t parameters = m->device->in_host ? m->params.copies.size + m->params.mapped_bytes : m->device_params.size;
-  if (!x->ready) return 0;
-  return parameters + m->load.size + m->bind.size + x->bytes + x->need.shared +
-         (program == MOEC_FORWARD ? 0 : m->train.grad_bytes);
-}
-
 const char *moec_attention_note(const moec_model *m) { return m->attention_note ? m->attention_note : ""; }
 
 void moec_counters_get(const moec_model *m, moec_counters *out) {
@@ -140,7 +130,8 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
       .bind_bytes = m->bind.size,
       .step_bytes = m->step.size,
       .gradient_bytes = m->train.grads.size + m->train.sums.size,
-      .optimizer_bytes = m->train.weights.size + m->train.moments.size + m->train.scalars.size,
+      .optimizer_bytes =
+          m->train.weights.size + m->train.moments.size + m->train.scalars.size + m->train.chunks.size,
       .live_bytes = m->memory.live,
       .peak_bytes = m->memory.peak,
       .device_bytes = m->device_memory.live,
@@ -157,8 +148,9 @@ void moec_counters_get(const moec_model *m, moec_counters *out) {
   if (!x) return;
   for (int k = 0; k < MOEC_PROGRAM_COUNT; k++) {
     out->program_bytes[k] = m->bound->of[MOEC_AT_STEP + k].bytes;
-    out->planned_bytes[k] = planned(m, (moec_program)k);
+    out->planned_bytes[k] = moec_rt_planned_bytes(m, (moec_schedule)(MOEC_AT_STEP + k));
   }
+  out->planned_accumulate_bytes = m->train.float_bytes - moec_rt_part_bytes(m, MOEC_AT_TRAIN);
   out->planned_update_bytes = moec_rt_update_bytes(m);
   out->kernels_per_step = x->kernels;
   out->library_per_step = x->library;

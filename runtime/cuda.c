@@ -98,6 +98,10 @@ static void close_cuda(moec_model *m) {
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
+uint64_t moec_rt_cuda_own_bytes(const moec_model *m) {
+  return moec_rt_cuda_tables_bytes(&m->plan) + moec_rt_cuda_grouped_bytes() + moec_rt_cuda_blas_bytes(&m->plan);
+}
+
 moec_status *moec_rt_cuda_enter(moec_model *m) {
   return check(m, m->cuda->cu.context_set(m->cuda->context), "cuCtxSetCurrent");
 }
@@ -179,6 +183,7 @@ const moec_rt_device moec_rt_device_cuda = {.name = "cuda",
                                             .train = &moec_rt_train_cuda,
                                             .open = open_cuda,
                                             .close = close_cuda,
+                                            .own = moec_rt_cuda_own_bytes,
                                             .alloc = alloc,
                                             .free = release,
                                             .host_alloc = host_alloc,

@@ -64,8 +64,11 @@ static inline int32_t *moec_rt_cuda_fault(const moec_model *m, const moec_plan_s
 /* ---- cuda.c ---- */
 /* Before anything is started: the caller's thread may be another than last time. In a program begin() has done it. */
 moec_status *moec_rt_cuda_enter(moec_model *m) MOEC_MUST_USE;
+/* What a model with this plan has on its device beside everybody else's; asked without one too. */
+uint64_t moec_rt_cuda_own_bytes(const moec_model *m);
 
 /* ---- cuda_launch.c ---- */
+uint64_t moec_rt_cuda_tables_bytes(const moec_rt_plan *p);
 moec_status *moec_rt_cuda_tables_make(moec_model *m) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_find_kernels(moec_model *m) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_begin(moec_model *m, moec_schedule schedule, const moec_rt_binding *b) MOEC_MUST_USE;
@@ -108,12 +111,14 @@ moec_status *moec_rt_cuda_count_end(moec_model *m, moec_rt_launches *out) MOEC_M
 void moec_rt_cuda_marks_fini(moec_model *m);
 
 /* ---- cuda_grouped.c ---- */
+uint64_t moec_rt_cuda_grouped_bytes(void);
 moec_status *moec_rt_cuda_grouped_open(moec_model *m) MOEC_MUST_USE;
 moec_status *moec_rt_cuda_grouped_dot(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
 uint64_t moec_rt_cuda_grouped_room(const moec_rt_call *call);
 moec_status *moec_rt_cuda_grouped_outer(moec_model *m, const moec_rt_call *call) MOEC_MUST_USE;
 
 /* ---- cuda_gemm.c ---- */
+uint64_t moec_rt_cuda_blas_bytes(const moec_rt_plan *p);
 moec_status *moec_rt_cuda_blas_open(moec_model *m) MOEC_MUST_USE;
 void moec_rt_cuda_blas_close(moec_model *m);
 moec_status *moec_rt_cuda_gemm_check(const moec_rt_call *call) MOEC_MUST_USE;

@@ -14,11 +14,15 @@ static moec_status *check(const moec_model *m, int status, const char *what) {
 
 static bool multiplies(uint32_t op) { return op == MOEC_STEP_GEMM || op == MOEC_STEP_LINEAR_CROSS_ENTROPY; }
 
+uint64_t moec_rt_cuda_blas_bytes(const moec_rt_plan *p) {
+  uint32_t i = 0;
+  while (i < p->n_steps && !multiplies(p->steps[i].op)) i++;
+  return i == p->n_steps ? 0 : WORKSPACE;
+}
+
 moec_status *moec_rt_cuda_blas_open(moec_model *m) {
   moec_rt_cuda *c = m->cuda;
-  uint32_t i = 0;
-  while (i < m->plan.n_steps && !multiplies(m->plan.steps[i].op)) i++;
-  if (i == m->plan.n_steps) return NULL;
+  if (!moec_rt_cuda_blas_bytes(&m->plan)) return NULL;
   MOEC_TRY(moec_cublas_load(&c->blas));
   MOEC_TRY(check(m, c->blas.create(&c->handle), "cublasCreate"));
   MOEC_TRY(check(m, c->blas.set_stream(c->handle, c->stream), "cublasSetStream"));

@@ -45,8 +45,10 @@ static moec_status *describe_result(moec_model *m, const moec_tensor *y, int64_t
 /* ---- launches ---------------------------------------------------------------------------- */
 
 /* What blocks take turns by. */
+uint64_t moec_rt_cuda_grouped_bytes(void) { return 2 * sizeof(int32_t); }
+
 moec_status *moec_rt_cuda_grouped_open(moec_model *m) {
-  const uint64_t bytes = 2 * sizeof(int32_t);
+  const uint64_t bytes = moec_rt_cuda_grouped_bytes();
   MOEC_TRY(moec_rt_device_reserve(m, &m->cuda->turn, bytes, "products of experts"));
   return m->device->fill(m, m->cuda->turn.data, 0, bytes);
 }

@@ -106,15 +106,27 @@ moec_status *moec_rt_cuda_need(const moec_model *m, const moec_plan_step *s, con
 
 /* ---- operands ---------------------------------------------------------------------------- */
 
+/* Operands of step |s| in its schedule's table; of an activation: the product, itself. */
+static uint64_t words_of(const moec_plan_step *s) {
+  if (s->op == MOEC_STEP_KERNEL) return (uint64_t)s->n_in + s->n_out;
+  return moec_rt_has_kernel(s) ? s->n_out : 0;
+}
+
+static uint64_t faults_bytes(const moec_rt_plan *p) { return (uint64_t)p->n_steps * sizeof(int32_t); }
+
+uint64_t moec_rt_cuda_tables_bytes(const moec_rt_plan *p) {
+  uint64_t words = (uint64_t)MOEC_SCHEDULE_COUNT * p->n_symbols;
+  for (uint32_t i = 0; i < p->n_steps; i++) words += words_of(&p->steps[i]);
+  return words * sizeof(uint64_t) + faults_bytes(p);
+}
+
 static moec_status *make_table(moec_model *m, moec_schedule schedule) {
   const moec_rt_plan *p = &m->plan;
   moec_rt_cuda_table *t = &m->cuda->tables[schedule];
   t->n = p->n_symbols;
   for (uint32_t i = p->schedule_begin[schedule]; i < p->schedule_begin[schedule + 1]; i++) {
-    const moec_plan_step *s = &p->steps[i];
     m->cuda->first[i] = t->n;
-    if (s->op == MOEC_STEP_KERNEL) t->n += s->n_in + s->n_out;
-    else if (moec_rt_has_kernel(s)) t->n += s->n_out; /* of an activation: the product, itself */
+    t->n += words_of(&p->steps[i]);
   }
   MOEC_TRY(MOEC_RT_NEW(&m->memory, t->words, t->n, "operands of kernels"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, t->sent, t->n, "operands of kernels"));
@@ -125,7 +137,7 @@ moec_status *moec_rt_cuda_tables_make(moec_model *m) {
   moec_rt_cuda *c = m->cuda;
   MOEC_TRY(MOEC_RT_NEW(&m->memory, c->first, m->plan.n_steps, "operands of kernels"));
   MOEC_TRY(MOEC_RT_NEW(&m->memory, c->faults, m->plan.n_steps, "operands of kernels"));
-  uint64_t bytes = m->plan.n_steps * sizeof *c->faults;
+  uint64_t bytes = faults_bytes(&m->plan);
   MOEC_TRY(moec_rt_device_reserve(m, &c->device_faults, bytes, "operands of kernels"));
   MOEC_TRY(m->device->fill(m, c->device_faults.data, 0, bytes));
   for (int s = 0; s < MOEC_SCHEDULE_COUNT; s++) MOEC_TRY(make_table(m, (moec_schedule)s));

@@ -30,6 +30,8 @@ typedef struct moec_rt_device {
   /* Finds the device and loads the kernels. What it made is undone by close(), also after an error. */
   moec_status *(*open)(struct moec_model *m);
   void (*close)(struct moec_model *m);
+  /* Bytes of its memory that it has for itself from opening on, a function of the plan. NULL: none. */
+  uint64_t (*own)(const struct moec_model *m);
   /* Memory aligned to 256 bytes (in the host's: MOEC_RT_ALIGN); NULL: there is none. */
   void *(*alloc)(struct moec_model *m, uint64_t bytes);
   void (*free)(struct moec_model *m, void *at, uint64_t bytes);

@@ -1,6 +1,6 @@
 /* No device: what a model made for another machine has and needs can be asked here, nothing can be run. Addresses are
  * made up, contents are nowhere. */
-#include "runtime/model.h"
+#include "runtime/cuda.h"
 
 static moec_status *nothing(moec_model *m) {
   (void)m;
@@ -85,6 +85,7 @@ const moec_rt_device moec_rt_device_sizes = {.name = "none",
                                              .no_contents = true,
                                              .open = nothing,
                                              .close = close_sizes,
+                                             .own = moec_rt_cuda_own_bytes,
                                              .alloc = alloc,
                                              .free = release,
                                              .host_alloc = host_alloc,

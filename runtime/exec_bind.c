@@ -245,11 +245,19 @@ static void remember(moec_model *m, moec_rt_binding *b) {
   m->bindings[oldest] = b;
 }
 
+static uint64_t scratch_of_threads(const moec_model *m, uint64_t thread) {
+  return moec_rt_array(aligned(thread), (uint64_t)moec_rt_pool_threads(m->pool));
+}
+
+uint64_t moec_rt_scratch_bytes(const moec_model *m, const moec_rt_need *need) {
+  uint64_t total;
+  return __builtin_add_overflow(scratch_of_threads(m, need->thread), need->shared, &total) ? UINT64_MAX : total;
+}
+
 moec_status *moec_rt_reserve_scratch(moec_model *m, const moec_rt_need *need) {
   uint64_t thread = aligned(need->thread > m->need.thread ? need->thread : m->need.thread);
   uint64_t shared = need->shared > m->need.shared ? need->shared : m->need.shared;
-  uint64_t total = moec_rt_array(thread, (uint64_t)moec_rt_pool_threads(m->pool));
-  MOEC_TRY(moec_rt_device_reserve(m, &m->scratch, total, "scratch of threads"));
+  MOEC_TRY(moec_rt_device_reserve(m, &m->scratch, scratch_of_threads(m, thread), "scratch of threads"));
   MOEC_TRY(moec_rt_device_reserve(m, &m->shared, shared, "scratch of steps"));
   m->need = (moec_rt_need){thread, shared};
   return NULL;

@@ -12,10 +12,19 @@ uint64_t moec_rt_scalars_bytes(const moec_model *m) {
   return sizeof(moec_cuda_scale) + m->train.n * sizeof(moec_cuda_update);
 }
 
+static int64_t chunks_of(const moec_rt_leaf *l) { return l->n / MOEC_RT_SQUARES + (l->n % MOEC_RT_SQUARES != 0); }
+
+uint64_t moec_rt_norm_bytes(const moec_model *m) {
+  uint64_t all = 0;
+  for (uint32_t k = 0; k < m->train.n; k++) all += (uint64_t)chunks_of(&m->train.leaves[k]);
+  return all * sizeof(double);
+}
+
 moec_status *moec_rt_scalars_make(moec_model *m) {
   moec_rt_train *t = &m->train;
   const moec_cuda_scale one = {.scale = 1, .before = 1};
   if (t->scalars.data) return NULL;
+  MOEC_TRY(moec_rt_device_reserve(m, &t->chunks, moec_rt_norm_bytes(m), "the norm of gradients"));
   MOEC_TRY(moec_rt_device_reserve(m, &t->scalars, moec_rt_scalars_bytes(m), "scalars of updates"));
   return m->device->write(m, t->scalars.data, &one, sizeof one);
 }
@@ -151,14 +160,10 @@ moec_status *moec_scale_gradients(moec_model *m, double factor) {
 
 /* ---- clipping ---------------------------------------------------------------------------- */
 
-static int64_t chunks_of(const moec_rt_leaf *l) { return l->n / MOEC_RT_SQUARES + (l->n % MOEC_RT_SQUARES != 0); }
-
 /* Sums of squares of chunks of a fixed size, by leaf: the norm does not depend on the number of threads. */
 static moec_status *sum_squares(moec_model *m, int64_t *out_n) {
   moec_rt_train *t = &m->train;
-  int64_t all = 0, n = 0;
-  for (uint32_t k = 0; k < t->n; k++) all += chunks_of(&t->leaves[k]);
-  MOEC_TRY(moec_rt_device_reserve(m, &t->chunks, (uint64_t)all * sizeof(double), "the norm of gradients"));
+  int64_t n = 0;
   double *sums = (void *)t->chunks.data;
   for (uint32_t k = 0; k < t->n; k++) {
     const moec_rt_leaf *l = &t->leaves[k];

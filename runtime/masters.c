@@ -197,7 +197,8 @@ uint64_t moec_rt_update_bytes(const moec_model *m) {
   moec_optimizer o = t->optimizer;
   if (!t->n) return 0;
   if (!t->chosen) moec_optimizer_defaults(MOEC_ADAMW, &o);
-  uint64_t weights = t->leaves[0].master ? t->weights.size : all_bytes(m), scalars = moec_rt_scalars_bytes(m), sum;
+  uint64_t weights = t->leaves[0].master ? t->weights.size : all_bytes(m), sum;
+  uint64_t scalars = moec_rt_scalars_bytes(m) + moec_rt_norm_bytes(m);
   bool over = __builtin_add_overflow(weights, moec_rt_array(t->float_bytes, moments_of(&o)), &sum);
   return over || __builtin_add_overflow(sum, scalars, &sum) ? UINT64_MAX : sum;
 }

@@ -134,6 +134,8 @@ moec_status *moec_rt_binding_make(moec_model *m, const int64_t *symbols,
 /* Checks the steps of |schedule| for the sizes of |b| and places its buffers, once for each. */
 moec_status *moec_rt_placement_make(moec_model *m, moec_rt_binding *b,
                                     moec_schedule schedule) MOEC_MUST_USE;
+/* What m->scratch and m->shared take for |need|. */
+uint64_t moec_rt_scratch_bytes(const moec_model *m, const moec_rt_need *need);
 /* Makes m->scratch and m->shared large enough. */
 moec_status *moec_rt_reserve_scratch(moec_model *m, const moec_rt_need *need) MOEC_MUST_USE;
 /* Makes the sizes |symbols| the bound ones. */
@@ -153,6 +155,10 @@ static inline bool moec_rt_placed(const moec_plan_buffer *b, moec_schedule progr
 /* Offsets of all STEP and OUTPUT buffers of |program|; bytes[] by buffer. */
 moec_status *moec_rt_place(moec_model *m, moec_schedule program, const uint64_t *bytes,
                            uint64_t *offset, uint64_t *out_total) MOEC_MUST_USE;
+
+/* ---- planned.c ---- */
+/* What |program| alone takes of the device's memory in the bound sizes; 0: it is not placed yet. */
+uint64_t moec_rt_planned_bytes(const moec_model *m, moec_schedule program);
 
 /* ---- routes.c ---- */
 /* moe.select with its result given. */

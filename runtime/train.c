@@ -188,6 +188,21 @@ static moec_status *take(moec_model *m, uint32_t k, moec_schedule program) {
   return NULL;
 }
 
+uint64_t moec_rt_part_bytes(const moec_model *m, uint32_t program) {
+  const moec_rt_plan *p = &m->plan;
+  for (uint32_t k = 0; k < m->train.n; k++) {
+    const moec_rt_leaf *l = &m->train.leaves[k];
+    uint32_t parts = p->written[l->grad] >> program & 1;
+    for (uint32_t i = l->param + 1; p->params[l->param].tie && i < p->n_params; i++) {
+      if (m->train.leaf_of[i] != k || p->params[i].grad == MOEC_NONE) continue;
+      uint32_t b = p->tensors[p->params[i].grad].buffer;
+      parts += b != l->grad && p->written[b] >> program & 1;
+    }
+    if (parts > 1 && l->type != MOEC_F32) return m->train.float_bytes;
+  }
+  return 0;
+}
+
 static void forget(moec_rt_train *t) {
   t->pending = t->scaled = t->is_lent = false;
   for (uint32_t k = 0; k < t->n; k++) t->leaves[k].has_grad = false;

@@ -92,6 +92,8 @@ void moec_rt_train_fini(struct moec_model *m);
 /* "compiled without --train": as an error, and unless the model was compiled with it. */
 moec_status *moec_rt_untrained(void);
 moec_status *moec_rt_need_training(const struct moec_model *m) MOEC_MUST_USE;
+/* What gradients of |program| are summed up in where it computes several of one leaf; 0: none is. */
+uint64_t moec_rt_part_bytes(const struct moec_model *m, uint32_t program);
 static inline uint64_t moec_rt_rounded(uint64_t bytes) { return (bytes / MOEC_RT_ALIGN + 1) * MOEC_RT_ALIGN; }
 
 /* ---- gradients.c ---- */
@@ -101,8 +103,9 @@ moec_status *moec_rt_gradients_return(struct moec_model *m) MOEC_MUST_USE;
 moec_status *moec_rt_gradients_sum(struct moec_model *m) MOEC_MUST_USE;
 /* What gradients are multiplied by; NULL: nothing. */
 const moec_cuda_scale *moec_rt_scale(const struct moec_model *m);
-/* Memory for scalars. */
+/* Memory for scalars, and for what the norm is summed up in. */
 uint64_t moec_rt_scalars_bytes(const struct moec_model *m);
+uint64_t moec_rt_norm_bytes(const struct moec_model *m);
 moec_status *moec_rt_scalars_make(struct moec_model *m) MOEC_MUST_USE;
 /* There are none, nor a scale or a norm of them. */
 moec_status *moec_rt_gradients_forget(struct moec_model *m) MOEC_MUST_USE;

@@ -284,6 +284,8 @@ START_TEST(updates) {
     UNIT_TRUE(fake->allocs == before.allocs);
   }
   moec_counters_get(m, &c);
+  ck_assert_uint_eq(c.device_peak_bytes,
+                    c.planned_bytes[MOEC_TRAIN] + c.planned_accumulate_bytes + c.planned_update_bytes);
   UNIT_TRUE(c.updates == 3 && c.gradient_bytes > 0 && c.optimizer_bytes >= 2 * 8 * sizeof(float));
   moec_close(m);
   free(file);
