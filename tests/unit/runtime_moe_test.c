@@ -252,6 +252,9 @@ START_TEST(test_wrong_rows) {
                 .in = {&rows, &w, &o},
                 .out = {step_tensor(MOEC_F32, 2, r_dims)}};
   UNIT_FAILS(step_run(&g, 1), MOEC_INVALID_ARGUMENT, "expected offsets that rise from 0 to 4");
+  w.dims[0] = 0, o.dims[0] = 1;
+  UNIT_FAILS(step_run(&g, 1), MOEC_INVALID_MODEL, "expected an expert for 4 rows, got none");
+  w.dims[0] = 2;
   moec_tensor_fini(&w);
   moec_tensor_fini(&rows);
   moec_tensor_fini(&x);
