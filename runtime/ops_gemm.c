@@ -134,11 +134,13 @@ moec_status *moec_rt_run_GEMM(const moec_rt_call *c) {
   work w = {.c = c, .p = read_product(c)};
   const product *p = &w.p;
   if (p->count == 0 || p->m == 0 || p->n == 0) return NULL;
+  /* Where nothing is summed up, operands are nowhere and not read: any address will do. */
+  void *a_data = p->k ? a->data : y->data, *b_data = p->k ? b->data : y->data;
   w.whole = (moec_rt_gemm){.m = p->m,
                            .n = p->n,
                            .k = p->k,
-                           .a = {a->data, a->dtype, p->a_m, p->a_k},
-                           .b = {b->data, b->dtype, p->b_k, p->b_n},
+                           .a = {a_data, a->dtype, p->a_m, p->a_k},
+                           .b = {b_data, b->dtype, p->b_k, p->b_n},
                            .y = y->data,
                            .y_dtype = y->dtype,
                            .y_rows = p->n,
