@@ -58,7 +58,8 @@ moec_status *moec_rt_check_MOE_GROUPED_DOT(const moec_rt_call *c, moec_rt_need *
   if (g.k > INT32_MAX || g.m > INT32_MAX || rows->dims[0] > INT32_MAX) {
     return moec_rt_mismatch(c, "expected sizes below 2^31");
   }
-  if (!g.groups.experts && in[0]) return moec_rt_mismatch(c, "expected an expert for %" PRId64 " rows, got none", in[0]);
+  if (!g.groups.experts && in[0])
+    return moec_rt_mismatch(c, "expected an expert for %" PRId64 " rows, got none", in[0]);
   MOEC_TRY(moec_rt_expect(c, "rows", rows, rows->dtype, 2, in));
   MOEC_TRY(moec_rt_expect(c, "offsets", moec_rt_in(c, 2), MOEC_I32, 1, &ends));
   if (g.bias) MOEC_TRY(moec_rt_expect(c, "a bias", g.bias, g.bias->dtype, 2, bias));
