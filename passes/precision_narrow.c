@@ -14,8 +14,9 @@
 
 typedef struct narrowing {
   moec_graph *g;
-  bool *of_param; /* by value: a parameter, or made from parameters by movement alone */
+  bool *of_param;  /* by value: a parameter, or made from parameters by movement alone */
   bool *routes;   /* by node: a product that picks experts */
+  bool *recurrent; /* by node: its result gets into a recurrence */
   bool *narrow;   /* by value */
   moec_value *cast[2]; /* by value: to f32, to bf16; {0}: not there */
 } narrowing;
@@ -43,6 +44,7 @@ static moec_node producer(const moec_graph *g, moec_value v) {
 
 static bool is_product(const narrowing *w, moec_node n) {
   moec_op op = moec_op_of(w->g, n);
+  if (w->recurrent[n.i]) return false;
   if (op == MOEC_OP_MOE_COMBINE) return true;
   return op == MOEC_OP_DOT && !w->routes[n.i] &&
          (w->of_param[moec_in(w->g, n, 0).i] || w->of_param[moec_in(w->g, n, 1).i]);
@@ -58,6 +60,7 @@ static bool is_residual(const narrowing *w, moec_node n) {
 
 /* The operands that node |n| wants narrow, one bit each; its first result is narrow then. 0: it is computed in f32. */
 static uint32_t narrow_operands(const narrowing *w, moec_node n) {
+  if (w->recurrent[n.i]) return 0;
   switch (moec_op_of(w->g, n)) {
     case MOEC_OP_DOT: return is_product(w, n) ? 3 : 0;
     case MOEC_OP_ADD: return is_residual(w, n) ? 3 : 0;
@@ -175,7 +178,9 @@ moec_status *moec_narrow(moec_module *m) {
   w.routes = MOEC_NEW_ARRAY(m->arena, bool, n_nodes);
   for (int i = 0; i < 2; i++) w.cast[i] = MOEC_NEW_ARRAY(m->arena, moec_value, most);
   find_params(&w);
+  w.recurrent = MOEC_NEW_ARRAY(m->arena, bool, n_nodes);
   moec_find_routers(g, (uint32_t)n_nodes, w.routes);
+  moec_find_recurrent(g, (uint32_t)n_nodes, w.of_param, w.recurrent);
   narrow_params(&w);
   for (uint32_t n = 1; n < n_nodes; n++)
     if (moec_op_of(g, (moec_node){n}) != MOEC_OP_PARAM) MOEC_TRY(narrow_node(&w, (moec_node){n}));
