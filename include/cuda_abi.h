@@ -60,9 +60,10 @@
  *                   int64_t width, int32_t *fault)
  *                                            MOE_DISPATCH; w NULL: none. MOE_WEIGHT with k = 0: row r of x is row r of
  *                                            the result. work: n, 8 per block
- *   moec_combine_T(const T *rows, const int32_t *inv, const void *w, int32_t w_dtype, const T *residual, T *y,
- *                  int64_t tokens, int64_t k, int64_t width, int32_t *fault)
- *                                            w, residual NULL: none. residual may be y.
+ *   moec_combine_T(const T *rows, const int32_t *inv, const void *w, int32_t w_dtype, const void *residual,
+ *                  void *y, int32_t y_dtype, int64_t tokens, int64_t k, int64_t width, int32_t *fault)
+ *                                            w, residual NULL: none. residual may be y. y_dtype: of both, T, or f32 for
+ *                                            a narrower T.
  *                                            work: tokens * ceil(width / PART), 8 per block
  * grouped.cu T: floats. n rows of all experts; offsets[experts + 1]
  *   moec_grouped_dot_T(const T *rows, const T *w, const int32_t *offsets, const void *bias, int32_t bias_dtype,

@@ -101,7 +101,8 @@ void moec_body_moe_combine(moec_body *k) {
     moec_value x = moec_b_squeeze(b, moec_b_slice(b, rows, 1, moec_dim_const(k->m, j), one), 1);
     sum = j ? moec_b_binary(b, MOEC_OP_ADD, sum, x) : x;
   }
-  k->out[0] = moec_b_cast(b, sum, t);
+  moec_dtype dtype = ((const moec_attrs_MOE_COMBINE *)k->attrs)->dtype;
+  k->out[0] = moec_b_cast(b, sum, dtype ? dtype : t);
 }
 
 /* x[N, M] once an expert, [E, N, M] in |t|: zeros where the row belongs to another. A product with a

@@ -30,6 +30,13 @@ moec_status *moec_check_axes(moec_ints axes, uint32_t rank, const char *what) {
   return NULL;
 }
 
+moec_status *moec_check_result(moec_dtype operands, moec_dtype result) {
+  bool narrow = operands == MOEC_BF16 || operands == MOEC_F16;
+  if (!result || result == operands || (narrow && result == MOEC_F32)) return NULL;
+  return BAD("dtype: expected that of the operands, or f32 where they are narrower, got %s",
+             moec_dtype_get(result)->text);
+}
+
 moec_status *moec_check_dims(moec_module *m, moec_dim a, moec_dim b, const char *what) {
   if (moec_dim_eq(a, b)) return NULL;
   int64_t x, y;

@@ -220,14 +220,16 @@ INFER(moe_weight) {
 INFER(moe_combine) {
   UNUSED_INFER_ARGS;
   int64_t k = ((const moec_attrs_MOE_COMBINE *)attrs)->k;
+  moec_dtype sum = ((const moec_attrs_MOE_COMBINE *)attrs)->dtype;
   MOEC_TRY(moec_check_rank(m, in[0], 2, "rows[N,H]"));
   moec_type_info x = moec_type_get(m, in[0]);
+  MOEC_TRY(moec_check_result(x.dtype, sum));
   if (k < 1) return BAD("k: expected at least 1, got %lld", (long long)k);
   MOEC_TRY(expect(m, in[1], MOEC_I32, 1, x.dims, "inv[N]"));
   moec_dim dims[2] = {moec_dim_exact_div(m, x.dims[0], moec_dim_const(m, k)), x.dims[1]};
   if (!moec_dim_known(dims[0]))
     return BAD("rows: expected a multiple of k = %lld rows, got %s", (long long)k, moec_type_text(m, in[0]));
-  out[0] = moec_type_make(m, x.dtype, 2, dims);
+  out[0] = moec_type_make(m, sum ? sum : x.dtype, 2, dims);
   return NULL;
 }
 

@@ -128,7 +128,8 @@ INFER(dot) {
   for (uint32_t i = 0; i < y.rank; i++)
     if (!(used_y >> i & 1)) dims[n++] = y.dims[i];
   if (n > MOEC_MAX_RANK) return BAD("expected rank at most %d", MOEC_MAX_RANK);
-  out[0] = moec_type_make(m, x.dtype, n, dims);
+  MOEC_TRY(moec_check_result(x.dtype, a->dtype));
+  out[0] = moec_type_make(m, a->dtype ? a->dtype : x.dtype, n, dims);
   return NULL;
 }
 

@@ -204,6 +204,9 @@ static void *read_attrs(parser *p, moec_op op) {
   char *attrs = moec_arena_alloc(l->m->arena, info->attrs_size);
   moec_attrs_default(op, attrs);
   for (uint32_t i = 0; i < info->n_attrs; i++) {
+    const char *at = attrs + info->attrs[i].offset;
+    bool optional = info->attrs[i].kind == MOEC_ATTR_E && !*(const moec_dtype *)at; /* and last */
+    if (optional && moec_lex_sees(l, '}')) continue;
     moec_lex_expect(l, i ? "," : "{");
     key(l, info->attrs[i].name);
     if (!l->error) read_attr(p, info->attrs[i].kind, attrs + info->attrs[i].offset);

@@ -133,6 +133,14 @@ static void print_value(moec_buf *b, const numbering *k, moec_value v) {
   else moec_buf_putc(b, '_');
 }
 
+/* A dtype that is left to the operands: not there by default. */
+static bool is_left_out(const moec_graph *g, moec_op op, const moec_attr_info *info, const void *at) {
+  if (info->kind != MOEC_ATTR_E || *(const moec_dtype *)at) return false;
+  char *attrs = moec_arena_alloc(g->m->arena, moec_op_get(op)->attrs_size);
+  moec_attrs_default(op, attrs);
+  return !*(const moec_dtype *)(const void *)(attrs + info->offset);
+}
+
 static void print_node(moec_buf *b, const numbering *k, const moec_node_info *p) {
   const moec_graph *g = k->g;
   const moec_op_info *info = moec_op_get(p->op);
@@ -147,11 +155,15 @@ static void print_node(moec_buf *b, const numbering *k, const moec_node_info *p)
     print_value(b, k, g->edges[p->in + i]);
   }
   moec_buf_putc(b, ')');
+  bool any = false;
   for (uint32_t i = 0; i < info->n_attrs; i++) {
-    moec_buf_puts(b, i ? ", " : " {");
-    print_attr(b, g->m, &info->attrs[i], (const char *)p->attrs + info->attrs[i].offset);
+    const void *at = (const char *)p->attrs + info->attrs[i].offset;
+    if (is_left_out(g, p->op, &info->attrs[i], at)) continue;
+    moec_buf_puts(b, any ? ", " : " {");
+    print_attr(b, g->m, &info->attrs[i], at);
+    any = true;
   }
-  if (info->n_attrs) moec_buf_putc(b, '}');
+  if (any) moec_buf_putc(b, '}');
   for (uint32_t i = 0; i < p->n_out; i++) {
     moec_buf_puts(b, i ? ", " : " : ");
     moec_type_print(b, g->m, g->values[g->edges[p->out + i].i].type);

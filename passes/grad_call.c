@@ -33,6 +33,7 @@ typedef struct moec_grad_variant {
   uint8_t *wanted; /* by input of fn: its gradient is asked for */
   uint8_t *active; /* by input of fn: its gradient is a result of bwd; not if no path leads to it */
   uint8_t *given;  /* by output of fn: its adjoint is an operand of bwd */
+  uint8_t *streams; /* by input of fn: an activation of f32 in a bf16 model */
   source *sources; /* operands of bwd */
 } variant;
 
@@ -57,6 +58,18 @@ static bool wanted_input(void *user, const moec_graph *g, moec_value v) {
   return false;
 }
 
+/* Between functions, what the gradient of such an activation is lies in bf16: an input of F, or an output like one. */
+static moec_dtype handed_on(const moec_graph *g, moec_value x) {
+  moec_dtype t = moec_ty(g, x).dtype;
+  return t == MOEC_F32 ? MOEC_BF16 : t;
+}
+
+static bool is_stream(const variant *v, const moec_graph *g, moec_value y) {
+  for (uint32_t i = 0; i < v->n_in; i++)
+    if (v->streams[i] && moec_value_get(g, g->inputs[i])->type.i == moec_value_get(g, y)->type.i) return true;
+  return false;
+}
+
 static moec_graph *copy_graph(moec_module *m, moec_fn f) {
   moec_graph *copy = moec_fn_get(m, moec_fn_add(m, ""));
   moec_graph_copy(copy, moec_fn_get(m, f));
@@ -75,13 +88,17 @@ static moec_status *build_joint(joint *j, moec_grad_calls *calls) {
   for (uint32_t i = 0; i < v->n_out; i++) {
     moec_value y = g->outputs[i];
     if (!v->given[i] || !moec_grad_wants(&j->grad, y)) continue;
-    j->seeds[i] = moec_add_input(g, "dy", moec_value_get(g, y)->type);
-    moec_grad_add(&j->grad, y, j->seeds[i]);
+    moec_type t = moec_value_get(g, y)->type;
+    if (is_stream(v, g, y)) t = moec_type_with_dtype(j->m, t, handed_on(g, y));
+    j->seeds[i] = moec_add_input(g, "dy", t);
+    moec_grad_add(&j->grad, y, moec_b_cast(&j->grad.b, j->seeds[i], moec_ty(g, y).dtype));
   }
   MOEC_TRY(moec_grad_sweep(&j->grad));
   for (uint32_t i = 0; i < v->n_in; i++)
     if (v->active[i]) j->dx[i] = j->grad.adjoint[g->inputs[i].i];
-  return NULL;
+  for (uint32_t i = 0; i < v->n_in; i++)
+    if (j->dx[i].i && v->streams[i]) j->dx[i] = moec_b_cast(&j->grad.b, j->dx[i], handed_on(g, g->inputs[i]));
+  return moec_builder_end(&j->grad.b);
 }
 
 /* ---- what is saved ------------------------------------------------------------------------ */
@@ -324,7 +341,7 @@ static moec_status *variant_of(moec_grad_calls *calls, moec_module *m, const var
   for (size_t i = 0; i < calls->n; i++) {
     const variant *v = &calls->v[i];
     if (v->fn.i != key->fn.i || memcmp(v->wanted, key->wanted, key->n_in) != 0 ||
-        memcmp(v->given, key->given, key->n_out) != 0)
+        memcmp(v->given, key->given, key->n_out) != 0 || memcmp(v->streams, key->streams, key->n_in) != 0)
       continue;
     *out = v;
     return NULL;
@@ -345,9 +362,20 @@ static variant key_of(moec_grad *c, moec_node n, const moec_value *dy) {
   k.wanted = MOEC_NEW_ARRAY(a, uint8_t, p->n_in + 1);
   k.active = MOEC_NEW_ARRAY(a, uint8_t, p->n_in + 1);
   k.given = MOEC_NEW_ARRAY(a, uint8_t, p->n_out + 1);
+  k.streams = MOEC_NEW_ARRAY(a, uint8_t, p->n_in + 1);
   for (uint32_t i = 0; i < p->n_in; i++) k.wanted[i] = k.active[i] = moec_grad_wants(c, moec_in(c->g, n, i));
   for (uint32_t i = 0; i < p->n_out; i++) k.given[i] = dy[i].i != 0;
+  for (uint32_t i = 0; i < p->n_in; i++) {
+    moec_op op = moec_def_op(c->g, moec_in(c->g, n, i));
+    k.streams[i] = c->narrow && k.wanted[i] && moec_ty(c->g, moec_in(c->g, n, i)).dtype == MOEC_F32 &&
+                   op != MOEC_OP_NONE && op != MOEC_OP_PARAM;
+  }
   return k;
+}
+
+static moec_dtype input_dtype(const moec_module *m, moec_fn f, uint32_t i) {
+  const moec_graph *g = moec_fn_get(m, f);
+  return moec_ty(g, g->inputs[i]).dtype;
 }
 
 /* The call of F becomes one of F_fwd, and one of F_bwd is added. */
@@ -372,11 +400,14 @@ void moec_grad_call(moec_grad *c, moec_node n, const moec_value *dy) {
   for (uint32_t i = 0; i < v->n_sources; i++) {
     source s = v->sources[i];
     args[i] = s.kind == FROM_INPUT ? in[s.i] : s.kind == FROM_SAVED ? moec_out(c->g, call, v->n_out + s.i) : dy[s.i];
+    if (s.kind == FROM_ADJOINT) args[i] = moec_b_cast(b, args[i], input_dtype(c->m, v->bwd, i));
   }
   uint32_t n_results = (uint32_t)moec_fn_get(c->m, v->bwd)->n_outputs; /* active gradients, then what is replayed */
   if (!n_results) return;
   moec_value d = moec_b_op(b, MOEC_OP_CALL, &bwd, v->n_sources, args, n_results);
   if (b->error) return;
+  moec_node call_back = moec_def(c->g, d);
   for (uint32_t i = 0, at = 0; i < v->n_in; i++)
-    if (v->active[i]) moec_grad_add(c, in[i], moec_out(c->g, moec_def(c->g, d), at++));
+    if (v->active[i])
+      moec_grad_add(c, in[i], moec_b_cast(b, moec_out(c->g, call_back, at++), moec_ty(c->g, in[i]).dtype));
 }

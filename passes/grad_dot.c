@@ -27,9 +27,9 @@ static uint32_t rank_among(moec_ints list, int64_t axis) {
   return n;
 }
 
-/* Whether |v| is an f32 parameter of a bf16 model. Its product is a router's, and in f32 for the sake of the routes:
- * its gradients are products like all others. */
-static bool is_router(const moec_grad *c, V v) {
+/* Whether |v| is an f32 parameter of a bf16 model. Its product is in f32 for the sake of what reads its result: routes,
+ * or a recurrence. Gradients are linear in what comes back, so its own are products like all others. */
+static bool is_wide_parameter(const moec_grad *c, V v) {
   moec_op op = moec_def_op(c->g, v);
   return c->narrow && moec_ty(c->g, v).dtype == MOEC_F32 && (!moec_def(c->g, v).i || op == MOEC_OP_PARAM);
 }
@@ -64,7 +64,7 @@ void moec_grad_dot(moec_grad *c, moec_node n, const V *dy) {
   V x = moec_in(c->g, n, 0), y = moec_in(c->g, n, 1);
   side sx = read_side(c, x, a->lhs_batch, a->lhs_contract), sy = read_side(c, y, a->rhs_batch, a->rhs_contract);
   uint32_t x_at = a->lhs_batch.n, y_at = x_at + sx.n_free;
-  moec_dtype t = moec_ty(c->g, x).dtype, in = is_router(c, x) || is_router(c, y) ? MOEC_BF16 : t;
+  moec_dtype t = moec_ty(c->g, x).dtype, in = is_wide_parameter(c, x) || is_wide_parameter(c, y) ? MOEC_BF16 : t;
   V d = moec_b_cast(&c->b, dy[0], in), dx, dw;
   if (moec_grad_wants(c, x)) {
     dx = operand_gradient(c, &sx, &sy, as(c, y, in), d, y_at);

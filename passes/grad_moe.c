@@ -39,8 +39,9 @@ void moec_grad_moe_dispatch(moec_grad *c, moec_node n, const V *dy) {
 
 void moec_grad_moe_combine(moec_grad *c, moec_node n, const V *dy) {
   moec_attrs_MOE_DISPATCH a = {.k = MOEC_ATTRS(c->g, n, MOE_COMBINE)->k};
-  V in[2] = {dy[0], other_order(c, moec_in(c->g, n, 1), 0)};
-  moec_grad_add(c, moec_in(c->g, n, 0), moec_b_op(&c->b, MOEC_OP_MOE_DISPATCH, &a, 2, in, 1));
+  V rows = moec_in(c->g, n, 0), d = moec_b_cast(&c->b, dy[0], moec_ty(c->g, rows).dtype);
+  V in[2] = {d, other_order(c, moec_in(c->g, n, 1), 0)};
+  moec_grad_add(c, rows, moec_b_op(&c->b, MOEC_OP_MOE_DISPATCH, &a, 2, in, 1));
 }
 
 /* ---- grouped dot -------------------------------------------------------------------------- */

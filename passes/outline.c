@@ -84,9 +84,12 @@ static void find_cuts(outliner *o, moec_value start) {
   }
 }
 
-/* A float value none of whose operands is a float that depends on graph inputs. */
+/* A float value none of whose operands is a float that depends on graph inputs, or such a value in another dtype: what
+ * is added to is that. */
 static bool is_source(const moec_graph *g, const uint8_t *from_input, moec_value v) {
   if (!moec_dtype_is_float(moec_ty(g, v).dtype)) return false;
+  if (moec_def_op(g, v) == MOEC_OP_CAST && moec_dtype_is_float(moec_ty(g, moec_in(g, moec_def(g, v), 0)).dtype))
+    v = moec_in(g, moec_def(g, v), 0);
   moec_node n = moec_def(g, v);
   if (!n.i) return true; /* a float graph input */
   bool step = false;

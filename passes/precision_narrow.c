@@ -1,10 +1,14 @@
 /* f32 to bf16 where the time goes: products with parameters, the rows of experts, attention, and what is stored between
  * them; everything else is computed in f32.
  *
- *   narrow            dot with a parameter, moe.dispatch, grouped_dot, weight, combine, attention, and the residual
- *                     add that such a product can accumulate into; embeddings
+ *   operands narrow   dot with a parameter, moe.dispatch, grouped_dot, weight, combine, attention; embeddings
+ *   result narrow     of these, but for a dot or combine that is read by more than such operands: its sums leave as
+ *                     f32. So the residual stream, which it adds to, is f32, and what norms, rope and gates read
  *   as their operand  ops that move elements
- *   f32               all other arithmetic: norms, softmax, rope, gates, routers, losses
+ *   f32               all other arithmetic: norms, softmax, rope, gates, routers, losses; what gets into a recurrence
+ *
+ * Logits, which are many, are rounded as results of the model. Rows of experts stay narrow: there are k times as many
+ * of them as of tokens, and their sum is f32.
  *
  * A product whose result picks experts (or any top-k) stays f32, parameter included: what a router is unsure of should
  * not depend on rounding. Its gradients are products of bf16 again (passes/grad_dot.c). Where a value of one kind meets
@@ -14,10 +18,11 @@
 
 typedef struct narrowing {
   moec_graph *g;
-  bool *of_param;  /* by value: a parameter, or made from parameters by movement alone */
-  bool *routes;   /* by node: a product that picks experts */
-  bool *recurrent; /* by node: its result gets into a recurrence */
-  bool *narrow;   /* by value */
+  bool *of_param;      /* by value: a parameter, or made from parameters by movement alone */
+  bool *routes;        /* by node: a product that picks experts */
+  bool *recurrent;     /* by node: its result gets into a recurrence */
+  bool *narrow;        /* by value */
+  bool *read_narrow;   /* by value: all that read it take bf16, or it is a result of the model */
   moec_value *cast[2]; /* by value: to f32, to bf16; {0}: not there */
 } narrowing;
 
@@ -36,12 +41,6 @@ static void find_params(narrowing *w) {
   }
 }
 
-/* |v| without the reshapes above it. */
-static moec_node producer(const moec_graph *g, moec_value v) {
-  while (moec_def_op(g, v) == MOEC_OP_RESHAPE) v = moec_in(g, moec_def(g, v), 0);
-  return moec_def(g, v);
-}
-
 static bool is_product(const narrowing *w, moec_node n) {
   moec_op op = moec_op_of(w->g, n);
   if (w->recurrent[n.i]) return false;
@@ -50,20 +49,11 @@ static bool is_product(const narrowing *w, moec_node n) {
          (w->of_param[moec_in(w->g, n, 0).i] || w->of_param[moec_in(w->g, n, 1).i]);
 }
 
-/* x + product: both are activations. */
-static bool is_residual(const narrowing *w, moec_node n) {
-  const moec_graph *g = w->g;
-  moec_value x = moec_in(g, n, 0), y = moec_in(g, n, 1);
-  if (moec_op_of(g, n) != MOEC_OP_ADD || w->of_param[x.i] || w->of_param[y.i]) return false;
-  return is_product(w, producer(g, x)) || is_product(w, producer(g, y));
-}
-
-/* The operands that node |n| wants narrow, one bit each; its first result is narrow then. 0: it is computed in f32. */
+/* The operands that node |n| wants narrow, one bit each; 0: it is computed in f32. */
 static uint32_t narrow_operands(const narrowing *w, moec_node n) {
   if (w->recurrent[n.i]) return 0;
   switch (moec_op_of(w->g, n)) {
     case MOEC_OP_DOT: return is_product(w, n) ? 3 : 0;
-    case MOEC_OP_ADD: return is_residual(w, n) ? 3 : 0;
     case MOEC_OP_GATHER: return w->of_param[moec_in(w->g, n, 0).i] ? 1 : 0;
     case MOEC_OP_MOE_DISPATCH:
     case MOEC_OP_MOE_WEIGHT:
@@ -71,6 +61,26 @@ static uint32_t narrow_operands(const narrowing *w, moec_node n) {
     case MOEC_OP_MOE_GROUPED_DOT: return 1 | 2 | 8;
     case MOEC_OP_ATTENTION: return 1 | 2 | 4 | 8 | 16; /* a bool mask is no f32 */
     default: return 0;
+  }
+}
+
+/* Whether the sums of |n| leave as f32: of a product that is read by more than other products. */
+static bool sums_stay(const narrowing *w, moec_node n) {
+  moec_op op = moec_op_of(w->g, n);
+  return (op == MOEC_OP_DOT || op == MOEC_OP_MOE_COMBINE) && !w->read_narrow[moec_out(w->g, n, 0).i];
+}
+
+static bool moves(moec_op op) { return moec_op_cls(op) == MOEC_CLASS_MOVE && op != MOEC_OP_PAD; }
+
+static void find_readers(narrowing *w) {
+  const moec_graph *g = w->g;
+  for (size_t v = 1; v < g->n_values; v++) w->read_narrow[v] = true;
+  for (uint32_t n = (uint32_t)g->n_nodes; n-- > 1;) { /* array order is topological */
+    moec_node node = {n};
+    uint32_t wants = narrow_operands(w, node);
+    bool passes = moves(moec_op_of(g, node)) && w->read_narrow[moec_out(g, node, 0).i];
+    for (uint32_t i = 0; i < moec_node_get(g, node)->n_in; i++)
+      if (!passes && !(wants >> i & 1)) w->read_narrow[moec_in(g, node, i).i] = false;
   }
 }
 
@@ -154,6 +164,14 @@ static bool moves_narrow(const narrowing *w, moec_node n) {
   return moved > 0;
 }
 
+/* The result, which is f32, says so: an attribute of its own copy. */
+static void keep_sums(const narrowing *w, moec_node n) {
+  moec_node_info *p = moec_node_get(w->g, n);
+  void *attrs = (void *)(uintptr_t)p->attrs;
+  if (p->op == MOEC_OP_DOT) ((moec_attrs_DOT *)attrs)->dtype = MOEC_F32;
+  else ((moec_attrs_MOE_COMBINE *)attrs)->dtype = MOEC_F32;
+}
+
 static moec_status *narrow_node(narrowing *w, moec_node n) {
   uint32_t wants = narrow_operands(w, n), n_in = moec_node_get(w->g, n)->n_in;
   moec_value y = moec_out(w->g, n, 0);
@@ -165,7 +183,8 @@ static moec_status *narrow_node(narrowing *w, moec_node n) {
   for (uint32_t i = 0; i < n_in; i++)
     if (w->narrow[moec_in(w->g, n, i).i] || is_f32(w->g, moec_in(w->g, n, i)))
       MOEC_TRY(set_operand(w, n, i, wants >> i & 1));
-  if (wants) set_narrow(w, y);
+  if (wants && sums_stay(w, n)) keep_sums(w, n);
+  else if (wants) set_narrow(w, y);
   return NULL;
 }
 
@@ -181,6 +200,8 @@ moec_status *moec_narrow(moec_module *m) {
   w.recurrent = MOEC_NEW_ARRAY(m->arena, bool, n_nodes);
   moec_find_routers(g, (uint32_t)n_nodes, w.routes);
   moec_find_recurrent(g, (uint32_t)n_nodes, w.of_param, w.recurrent);
+  w.read_narrow = MOEC_NEW_ARRAY(m->arena, bool, most);
+  find_readers(&w);
   narrow_params(&w);
   for (uint32_t n = 1; n < n_nodes; n++)
     if (moec_op_of(g, (moec_node){n}) != MOEC_OP_PARAM) MOEC_TRY(narrow_node(&w, (moec_node){n}));

@@ -13,6 +13,7 @@
 typedef struct dot {
   moec_value in[2];
   uint32_t n_batch, n_contract;
+  moec_dtype dtype;
   int64_t batch[2][MOEC_MAX_RANK], contract[2][MOEC_MAX_RANK];
 } dot;
 
@@ -23,7 +24,7 @@ static void copy_axes(int64_t *to, moec_ints from) {
 static dot read_dot(moec_simplifier *s, moec_node n) {
   const moec_attrs_DOT *a = MOEC_ATTRS(s->g, n, DOT);
   dot d = {.in = {moec_in(s->g, n, 0), moec_in(s->g, n, 1)}, .n_batch = a->lhs_batch.n,
-      .n_contract = a->lhs_contract.n};
+      .n_contract = a->lhs_contract.n, .dtype = a->dtype};
   copy_axes(d.batch[0], a->lhs_batch);
   copy_axes(d.batch[1], a->rhs_batch);
   copy_axes(d.contract[0], a->lhs_contract);
@@ -33,7 +34,8 @@ static dot read_dot(moec_simplifier *s, moec_node n) {
 
 static moec_value build_dot(moec_simplifier *s, const dot *d) {
   moec_attrs_DOT a = {.lhs_batch = {d->n_batch, d->batch[0]}, .rhs_batch = {d->n_batch, d->batch[1]},
-                      .lhs_contract = {d->n_contract, d->contract[0]}, .rhs_contract = {d->n_contract, d->contract[1]}};
+                      .lhs_contract = {d->n_contract, d->contract[0]}, .rhs_contract = {d->n_contract, d->contract[1]},
+                      .dtype = d->dtype};
   return moec_b_op(&s->b, MOEC_OP_DOT, &a, 2, d->in, 1);
 }
 
@@ -143,7 +145,8 @@ static moec_value dot_product(moec_simplifier *s, moec_node n) {
       perm[d.n_batch + i] = axes[k][i];
       map[d.n_batch + i] = d.n_batch + i + (k ? n_free[0] : 0);
     }
-    d.in[k] = moec_s_broadcast(s, moec_b_transpose(&s->b, d.in[k], perm), t.rank, t.dims, map);
+    moec_value x = moec_b_transpose(&s->b, moec_b_cast(&s->b, d.in[k], t.dtype), perm);
+    d.in[k] = moec_s_broadcast(s, x, t.rank, t.dims, map);
   }
   return moec_s_op(s, MOEC_OP_MUL, d.in[0], d.in[1]);
 }

@@ -195,8 +195,9 @@ static moec_status *run_combine(moec_model *m, const moec_rt_call *c) {
   const moec_tensor *w = moec_rt_in(c, 2);
   void *weights = moec_rt_data_of(w), *residual = moec_rt_data_of(moec_rt_in(c, 3));
   int64_t k = c->ints[0], tokens = rows.dims[0] / k, width = rows.dims[1];
-  int32_t w_dtype = moec_rt_dtype_of(w), *fault = moec_rt_cuda_fault(m, c->step);
-  void *parameters[] = {&rows.data, &inv.data, &weights, &w_dtype, &residual, &y.data, &tokens, &k, &width, &fault};
+  int32_t w_dtype = moec_rt_dtype_of(w), y_dtype = (int32_t)y.dtype, *fault = moec_rt_cuda_fault(m, c->step);
+  void *parameters[] = {&rows.data, &inv.data, &weights, &w_dtype, &residual, &y.data, &y_dtype,
+                        &tokens,    &k,        &width,   &fault};
   return moec_rt_cuda_launch(m, "combine", rows.dtype, tokens * parts_of(&rows, width), 8, parameters);
 }
 

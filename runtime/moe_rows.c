@@ -234,6 +234,9 @@ moec_status *moec_rt_check_MOE_COMBINE(const moec_rt_call *c, moec_rt_need *need
   const moec_tensor *y = moec_rt_out(c, 0);
   MOEC_TRY(check_rows(c, rows, c->ints[0], moec_rt_in(c, 1)));
   MOEC_TRY(check_floats(c));
+  if (y->dtype != rows->dtype && (y->dtype != MOEC_F32 || rows->dtype == MOEC_F64))
+    return moec_rt_mismatch(c, "expected the type of the rows or a wider f32, got %s -> %s",
+                            moec_dtype_get(rows->dtype)->text, moec_dtype_get(y->dtype)->text);
   if (w) MOEC_TRY(check_size(c, "weights", w, 1, rows->dims[0]));
   if (residual) MOEC_TRY(moec_rt_expect(c, "a residual", residual, y->dtype, y->rank, y->dims));
   return check_size(c, "a result", y, c->ints[0], moec_tensor_numel(rows));

@@ -72,10 +72,30 @@ NAME(dispatch)(const T *__restrict__ x, const int32_t *__restrict__ perm, const 
   }
 }
 
+/* The sums of a part, with those of |from| where it is there, as f32. */
+MOEC_INLINE void NAME(row_store_wide)(const float *from, float *to, const SUM *sum, int each) {
+  union {
+    uint4 bits;
+    float v[4];
+  } p = {};
+  if (each % 4) {
+    *to = (float)sum[0] + (from ? *from : 0);
+    return;
+  }
+#pragma unroll
+  for (int first = 0; first < each; first += 4) {
+    if (from) p.bits = *(const uint4 *)(from + first);
+#pragma unroll
+    for (int c = 0; c < 4; c++) p.v[c] = (from ? p.v[c] : 0) + (float)sum[first + c];
+    __stcs((uint4 *)(to + first), p.bits);
+  }
+}
+
 /* Elements from |i| of a token whose rows are inv[0 .. k), with their weights; then the residual. Rows are asked for
  * before the first is needed. False where an index is outside. */
 MOEC_INLINE bool NAME(sum_rows)(const T *rows, const int32_t *inv, const void *w, int32_t w_dtype, int64_t t,
-                                const T *residual, T *y, int64_t n, int64_t k, int64_t width, int64_t i, int each) {
+                                const void *residual, void *y, bool wide, int64_t n, int64_t k, int64_t width,
+                                int64_t i, int each) {
   enum { SLOTS = 4, EACH = 16 / sizeof(T) };
   SUM sum[EACH] = {};
   bool fit = true;
@@ -99,19 +119,26 @@ MOEC_INLINE bool NAME(sum_rows)(const T *rows, const int32_t *inv, const void *w
       for (int c = 0; c < each; c++) sum[c] += LOAD(p[s].v[c]) * f;
     }
   }
+  const int64_t at = t * width + i;
+  if (wide) {
+    NAME(row_store_wide)(residual ? (const float *)residual + at : (const float *)0, (float *)y + at, sum, each);
+    return fit;
+  }
   NAME(row_part) p = {};
-  if (residual) p = NAME(row_load)(residual + t * width + i, each);
+  if (residual) p = NAME(row_load)((const T *)residual + at, each);
 #pragma unroll
   for (int c = 0; c < each; c++) p.v[c] = STORE(residual ? sum[c] + LOAD(p.v[c]) : sum[c]);
-  NAME(row_store)(y + t * width + i, p, each);
+  NAME(row_store)((T *)y + at, p, each);
   return fit;
 }
 
 /* A warp works on a part of a token at a time, a part of 16 bytes a thread. */
 extern "C" __global__ void __launch_bounds__(256)
 NAME(combine)(const T *__restrict__ rows, const int32_t *__restrict__ inv, const void *__restrict__ w, int32_t w_dtype,
-              const T *residual, T *y, int64_t tokens, int64_t k, int64_t width, int32_t *fault) {
+              const void *residual, void *y, int32_t y_dtype, int64_t tokens, int64_t k, int64_t width,
+              int32_t *fault) {
   enum { EACH = 16 / sizeof(T) };
+  const bool wide = sizeof(T) < sizeof(float) && y_dtype == MOEC_F32;
   MOEC_WARP_TEAM
   const int each = width % EACH ? 1 : EACH;
   if (!width) return;
@@ -121,9 +148,9 @@ NAME(combine)(const T *__restrict__ rows, const int32_t *__restrict__ inv, const
   for (int64_t t = team / parts; t < tokens; t += step) {
     const int64_t i = (part * 32 + self) * each;
     if (i < width && each > 1)
-      fit = NAME(sum_rows)(rows, inv, w, w_dtype, t, residual, y, tokens * k, k, width, i, EACH) && fit;
+      fit = NAME(sum_rows)(rows, inv, w, w_dtype, t, residual, y, wide, tokens * k, k, width, i, EACH) && fit;
     else if (i < width)
-      fit = NAME(sum_rows)(rows, inv, w, w_dtype, t, residual, y, tokens * k, k, width, i, 1) && fit;
+      fit = NAME(sum_rows)(rows, inv, w, w_dtype, t, residual, y, wide, tokens * k, k, width, i, 1) && fit;
     part += rest;
     if (part >= parts) part -= parts, t++;
   }

@@ -96,13 +96,13 @@ START_TEST(rows_go_and_come_back) {
   open_kernels();
   enum { K = 2, TOKENS = ROWS / K };
   int64_t n = ROWS, k = K, tokens = TOKENS, width = WIDTH;
-  int32_t *order = malloc(ROWS * sizeof *order), w_dtype = MOEC_F32, fault = 0;
+  int32_t *order = malloc(ROWS * sizeof *order), w_dtype = MOEC_F32, y_dtype = MOEC_BF16, fault = 0;
   float *weights = malloc(ROWS * sizeof *weights);
   for (int32_t r = 0; r < ROWS; r++) order[r] = ROWS - 1 - r, weights[r] = (float)(r % 64 + 1) / 64;
   void *rows = random_numbers(n * width, 1), *index = room(n, 4), *w = room(n, 4), *y = room(tokens * width, 2);
   void *fault_at = room(1, 4), *none = NULL;
   copy(index, order, n, 4, true), copy(w, weights, n, 4, true), copy(fault_at, &fault, 1, 4, true);
-  void *combine[] = {&rows, &index, &w, &w_dtype, &none, &y, &tokens, &k, &width, &fault_at};
+  void *combine[] = {&rows, &index, &w, &w_dtype, &none, &y, &y_dtype, &tokens, &k, &width, &fault_at};
   gpu_launch(&on.machine, "moec_combine_bf16", BLOCKS, 256, combine);
   for (int64_t s = 0; s < SAMPLES; s++) {
     double a[WIDTH], b[WIDTH], got[WIDTH];

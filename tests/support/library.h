@@ -77,8 +77,8 @@ BODY(plan_fill, (P, N, N, N, P, P, P, P, P),
      (l->p[0], l->n[0], l->n[1], l->n[2], l->p[1], l->p[3], l->p[4], l->p[2], l->fault_at))
 BODY(dispatch, (P, P, P, I, P, N, N, N, P),
      (l->p[0], l->p[1], l->p[2], l->i[0], l->p[3], l->n[0], l->n[1], l->n[2], l->fault_at))
-BODY(combine, (P, P, P, I, P, P, N, N, N, P),
-     (l->p[0], l->p[1], l->p[2], l->i[0], l->p[3], l->p[4], l->n[0], l->n[1], l->n[2], l->fault_at))
+BODY(combine, (P, P, P, I, P, P, I, N, N, N, P),
+     (l->p[0], l->p[1], l->p[2], l->i[0], l->p[3], l->p[4], l->i[1], l->n[0], l->n[1], l->n[2], l->fault_at))
 BODY(grouped_dot, (P, P, P, P, I, P, I, N, N, N, N, I),
      (l->p[0], l->p[1], l->p[2], l->p[3], l->i[0], l->p[4], l->i[1], l->n[0], l->n[1], l->n[2],
       l->n[3], l->i[2]))

@@ -127,12 +127,12 @@ END_TEST
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-static void check_rows(moec_dtype t, int64_t tokens, int64_t k, int64_t width, bool weighted,
+static void check_rows(moec_dtype t, moec_dtype y_type, int64_t tokens, int64_t k, int64_t width, bool weighted,
                        bool residual) {
   routes r = make_routes(tokens, k, 6, 4);
   moec_tensor x = FILL(t, 0, tokens, width), w = FILL(MOEC_F32, 0, tokens, k),
               rows = MAKE(t, tokens * k, width);
-  moec_tensor add = FILL(t, 0, tokens, width), y = MAKE(t, tokens, width),
+  moec_tensor add = FILL(y_type, 0, tokens, width), y = MAKE(y_type, tokens, width),
               z = MAKE(t, tokens * k, width);
   const moec_tensor *weights = weighted ? &w : NULL;
   void *wp = weighted ? w.data : NULL;
@@ -159,7 +159,7 @@ static void check_rows(moec_dtype t, int64_t tokens, int64_t k, int64_t width, b
   drop(&want);
   launch c = {.p = {rows.data, r.inv.data, wp, residual ? add.data : NULL, y.data},
               .n = {tokens, k, width},
-              .i = {MOEC_F32}};
+              .i = {MOEC_F32, (int32_t)y_type}};
   run("combine", t, BLOCKS, 256, call_combine, &c);
   s = (one_step){.op = MOEC_STEP_MOE_COMBINE,
                  .n_in = 4,
@@ -167,9 +167,9 @@ static void check_rows(moec_dtype t, int64_t tokens, int64_t k, int64_t width, b
                  .n_ints = 1,
                  .in = {&rows, &r.inv, weights, residual ? &add : NULL},
                  .ints = {k}};
-  s.out[0] = SHAPED(t, tokens, width);
+  s.out[0] = SHAPED(y_type, tokens, width);
   want = cpu(&s, 0);
-  same("combine", &y, &want, tolerance_of(t));
+  same("combine", &y, &want, tolerance_of(y_type));
   drop(&want);
   ck_assert_int_eq(l.fault | m.fault | c.fault, 0);
   drop(&x), drop(&w), drop(&rows), drop(&add);
@@ -178,17 +178,20 @@ static void check_rows(moec_dtype t, int64_t tokens, int64_t k, int64_t width, b
 }
 
 START_TEST(rows_go_and_come_back) {
-  check_rows(MOEC_F32, 50, 2, 70, true, true);
-  check_rows(MOEC_F32, 9, 4, 33, false, false);
-  check_rows(MOEC_BF16, 21, 3, 40, true, true);
-  check_rows(MOEC_F64, 5, 2, 8, true, false);
-  check_rows(MOEC_F32, 0, 2, 8, true, true);
-  check_rows(MOEC_BF16, 1, 1, 8, true, true);
-  check_rows(MOEC_BF16, 20, 6, 2056, true, false);
-  check_rows(MOEC_F32, 7, 10, 1028, false, true);
-  check_rows(MOEC_F16, 3, 8, 513, true, true);
-  check_rows(MOEC_F32, 5, 2, 0, true, true);
-  check_rows(MOEC_BF16, 0, 3, 0, false, false);
+  check_rows(MOEC_F32, MOEC_F32, 50, 2, 70, true, true);
+  check_rows(MOEC_F32, MOEC_F32, 9, 4, 33, false, false);
+  check_rows(MOEC_BF16, MOEC_BF16, 21, 3, 40, true, true);
+  check_rows(MOEC_F64, MOEC_F64, 5, 2, 8, true, false);
+  check_rows(MOEC_F32, MOEC_F32, 0, 2, 8, true, true);
+  check_rows(MOEC_BF16, MOEC_BF16, 1, 1, 8, true, true);
+  check_rows(MOEC_BF16, MOEC_BF16, 20, 6, 2056, true, false);
+  check_rows(MOEC_F32, MOEC_F32, 7, 10, 1028, false, true);
+  check_rows(MOEC_F16, MOEC_F16, 3, 8, 513, true, true);
+  check_rows(MOEC_BF16, MOEC_F32, 21, 3, 40, true, true);
+  check_rows(MOEC_BF16, MOEC_F32, 20, 6, 2056, false, false);
+  check_rows(MOEC_F16, MOEC_F32, 3, 8, 513, true, true);
+  check_rows(MOEC_F32, MOEC_F32, 5, 2, 0, true, true);
+  check_rows(MOEC_BF16, MOEC_BF16, 0, 3, 0, false, false);
 }
 END_TEST
 

@@ -13,7 +13,7 @@ static char *print(const moec_module *m) {
 /* A module with one node of op |op|: the parser checks neither arity nor types. */
 static char *text_of_op(const moec_op_info *info) {
   static const char *const values[] = {
-      [MOEC_ATTR_I] = "-3",          [MOEC_ATTR_F] = "0x1p-1",      [MOEC_ATTR_B] = "true",     [MOEC_ATTR_E] = "none",
+      [MOEC_ATTR_I] = "-3",          [MOEC_ATTR_F] = "0x1p-1",      [MOEC_ATTR_B] = "true",     [MOEC_ATTR_E] = "bf16",
       [MOEC_ATTR_S] = "\"s\"",       [MOEC_ATTR_INTS] = "[1, 2]",   [MOEC_ATTR_DIMS] = "[3, ?]", [MOEC_ATTR_DIM] =
       "n + 7",
       [MOEC_ATTR_FN] = "@\"main\"", [MOEC_ATTR_PARAM] = "@\"w\"", [MOEC_ATTR_DATA] = "i8[1] [4]"};
