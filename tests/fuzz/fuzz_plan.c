@@ -67,31 +67,36 @@ static moec_status *run(moec_model *m) {
   return moec_forward(m);
 }
 
-/* What steps say of their operands, whatever the target: it is asked for before one runs. */
-static moec_status *describe(const uint8_t *file, size_t size) {
-  moec_options o = {.threads = 1, .describe = 1};
-  moec_model *m;
-  MOEC_TRY(moec_open_memory(file, size, &o, &m));
-  moec_status *s = bind(m);
-  if (!s) s = moec_place(m, moec_has_program(m, MOEC_TRAIN) ? MOEC_TRAIN : MOEC_FORWARD);
-  moec_close(m);
-  return s;
-}
-
-static void try_file(const uint8_t *file, size_t size) {
+/* Whether |file| is a plan of small sizes. */
+static int opens(const uint8_t *file, size_t size) {
   moec_rt_memory mem = {0};
   moec_rt_plan p;
-  moec_model *m;
-  moec_options o = {.threads = 1, .trust_weights = 1};
   moec_status *s = moec_rt_plan_open_memory(&mem, file, size, true, &p);
   int small = !s && is_small(&p);
   if (!s) moec_rt_plan_fini(&p);
   moec_status_free(s);
   if (mem.live) abort();
-  if (!small) return;
-  moec_status_free(describe(file, size));
-  s = moec_open_memory(file, size, &o, &m);
+  return small;
+}
+
+static void try_file(const uint8_t *file, size_t size) {
+  moec_model *m;
+  moec_options o = {.threads = 1, .trust_weights = 1};
+  if (!opens(file, size)) return;
+  moec_status *s = moec_open_memory(file, size, &o, &m);
   if (!s) s = run(m);
+  moec_status_free(s);
+  moec_close(m);
+}
+
+/* What steps say of their operands, whatever the target: it is asked for before one runs. */
+static void try_description(const uint8_t *file, size_t size) {
+  moec_options o = {.threads = 1, .trust_weights = 1, .describe = 1};
+  moec_model *m;
+  if (!opens(file, size)) return;
+  moec_status *s = moec_open_memory(file, size, &o, &m);
+  if (!s) s = bind(m);
+  if (!s) s = moec_place(m, moec_has_program(m, MOEC_TRAIN) ? MOEC_TRAIN : MOEC_FORWARD);
   moec_status_free(s);
   moec_close(m);
 }
@@ -114,6 +119,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (tail) memcpy(file + f.data_offset, data + f.plan_size, tail);
   memcpy(file + f.payload_size, &f, sizeof f);
   try_file(file, total);
+  f.kernels_size = f.plan_size; /* any bytes: they are not loaded to describe a model */
+  memcpy(file + f.payload_size, &f, sizeof f);
+  try_description(file, total);
   free(file);
   return 0;
 }
