@@ -76,5 +76,5 @@ moec_status *moec_pass_precision(moec_module *m, moec_pass_ctx *cx) {
   }
   for (size_t f = 1; f < m->n_fns; f++) widen_graph(m, m->fns[f]);
   MOEC_TRY(widen_inputs(moec_main(m)));
-  return bf16 ? moec_narrow(m) : NULL;
+  return bf16 ? moec_narrow(m, cx) : NULL;
 }

@@ -5,7 +5,7 @@
 #include "passes/pass.h"
 
 /* Main, whose floats are all f32 or f64, to bf16 where that pays (passes/precision_narrow.c). */
-moec_status *moec_narrow(moec_module *m) MOEC_MUST_USE;
+moec_status *moec_narrow(moec_module *m, moec_pass_ctx *cx) MOEC_MUST_USE;
 
 /* Casts to bf16 or f16 of reshaped values become reshapes of cast ones. */
 moec_status *moec_narrow_before_reshapes(moec_graph *g) MOEC_MUST_USE;

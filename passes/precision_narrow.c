@@ -41,10 +41,10 @@ static void find_params(narrowing *w) {
   }
 }
 
-static bool is_product(const narrowing *w, moec_node n) {
+/* A product with a parameter, but of no router. */
+static bool has_param(const narrowing *w, moec_node n) {
   moec_op op = moec_op_of(w->g, n);
-  if (w->recurrent[n.i]) return false;
-  if (op == MOEC_OP_MOE_COMBINE) return true;
+  if (op == MOEC_OP_MOE_GROUPED_DOT) return true;
   return op == MOEC_OP_DOT && !w->routes[n.i] &&
          (w->of_param[moec_in(w->g, n, 0).i] || w->of_param[moec_in(w->g, n, 1).i]);
 }
@@ -53,7 +53,7 @@ static bool is_product(const narrowing *w, moec_node n) {
 static uint32_t narrow_operands(const narrowing *w, moec_node n) {
   if (w->recurrent[n.i]) return 0;
   switch (moec_op_of(w->g, n)) {
-    case MOEC_OP_DOT: return is_product(w, n) ? 3 : 0;
+    case MOEC_OP_DOT: return has_param(w, n) ? 3 : 0;
     case MOEC_OP_GATHER: return w->of_param[moec_in(w->g, n, 0).i] ? 1 : 0;
     case MOEC_OP_MOE_DISPATCH:
     case MOEC_OP_MOE_WEIGHT:
@@ -188,7 +188,18 @@ static moec_status *narrow_node(narrowing *w, moec_node n) {
   return NULL;
 }
 
-moec_status *moec_narrow(moec_module *m) {
+/* Where bf16 was asked for, it is to be near f32; a model that is bf16 itself has what torch makes of it. */
+static void keep_recurrent(narrowing *w, moec_pass_ctx *cx, uint32_t n_nodes) {
+  if (cx->options->precision != MOEC_PRECISION_BF16) return;
+  uint32_t kept = 0;
+  moec_find_recurrent(w->g, n_nodes, w->of_param, w->recurrent);
+  for (uint32_t n = 1; n < n_nodes; n++) kept += w->recurrent[n] && has_param(w, (moec_node){n});
+  if (kept)
+    moec_remark(cx, w->g->m, "precision: %u products with parameters stay f32: they get into linear attention, which "
+                "makes what they are off by many times larger", kept);
+}
+
+moec_status *moec_narrow(moec_module *m, moec_pass_ctx *cx) {
   moec_graph *g = moec_main(m);
   size_t n_values = g->n_values, n_nodes = g->n_nodes, most = 2 * n_values; /* each may be cast, once */
   narrowing w = {.g = g};
@@ -199,7 +210,7 @@ moec_status *moec_narrow(moec_module *m) {
   find_params(&w);
   w.recurrent = MOEC_NEW_ARRAY(m->arena, bool, n_nodes);
   moec_find_routers(g, (uint32_t)n_nodes, w.routes);
-  moec_find_recurrent(g, (uint32_t)n_nodes, w.of_param, w.recurrent);
+  keep_recurrent(&w, cx, (uint32_t)n_nodes);
   w.read_narrow = MOEC_NEW_ARRAY(m->arena, bool, most);
   find_readers(&w);
   narrow_params(&w);

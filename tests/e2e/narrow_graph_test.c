@@ -49,6 +49,29 @@ static moec_module *compile(const subject *s, bool train) {
   return m;
 }
 
+/* Parameters in bf16 after the pass, of a model that has some. */
+static size_t narrowed(moec_precision precision, size_t *remarks) {
+  const moec_compile_options options = {.target = MOEC_TARGET_CUDA, .precision = precision};
+  moec_pass_ctx cx = {.options = &options};
+  moec_module *m = import(&(subject){"qwen3_5_moe", NULL});
+  size_t n = 0;
+  for (size_t i = 1; i < m->n_params; i++) m->params[i].compute = MOEC_BF16;
+  UNIT_OK(moec_run_pass(m, "precision", &cx));
+  for (size_t i = 1; i < m->n_params; i++) n += m->params[i].compute == MOEC_BF16;
+  *remarks = cx.remarks.n;
+  moec_module_destroy(m);
+  return n;
+}
+
+START_TEST(linear_attention_stays_as_it_is_asked_for) {
+  size_t of_model, of_bf16;
+  size_t all = narrowed(MOEC_PRECISION_MODEL, &of_model), some = narrowed(MOEC_PRECISION_BF16, &of_bf16);
+  if (!(some > 0 && all > 2 * some)) ck_abort_msg("parameters in bf16: %zu of the model, %zu of bf16", all, some);
+  ck_assert_uint_eq(of_model, 0);
+  ck_assert_uint_eq(of_bf16, 1);
+}
+END_TEST
+
 static moec_safetensors *golden_of(const subject *s) {
   char path[256];
   moec_safetensors *golden = NULL;
@@ -196,6 +219,7 @@ int main(void) {
   Suite *suite = suite_create("narrow_graph");
   TCase *tcase = tcase_create("narrow_graph");
   tcase_set_timeout(tcase, 0);
+  tcase_add_test(tcase, linear_attention_stays_as_it_is_asked_for);
   tcase_add_loop_test(tcase, logits_are_near, 0, SUBJECTS);
   tcase_add_loop_test(tcase, gradients_are_near, 0, WITH_NAMES);
   suite_add_tcase(suite, tcase);
