@@ -14,7 +14,7 @@ import os
 import subprocess
 
 WIDTH, SLOTS, EXPERTS = 2048, 8, 128
-F32 = ctypes.c_int32(1)
+F32, BF16 = ctypes.c_int32(1), ctypes.c_int32(4)
 BYTES_A_SECOND = 4.3e12  # what a copy reaches on an H200
 
 
@@ -54,8 +54,8 @@ def measure(kernels, tokens):
         restore().backward(dy)
 
     def forward():
-        kernels.launch("moec_combine_bf16", blocks, 256, rows.detach(), i32, weights.detach(), F32, None, y, tokens,
-                       SLOTS, WIDTH, fault)
+        kernels.launch("moec_combine_bf16", blocks, 256, rows.detach(), i32, weights.detach(), F32, None, y, BF16,
+                       tokens, SLOTS, WIDTH, fault)
 
     def backward():
         kernels.launch("bench_restore_grad", blocks, 256, dy, rows.detach(), i32, weights.detach(), d_rows, d_w, n,
