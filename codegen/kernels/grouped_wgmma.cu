@@ -260,6 +260,15 @@ MOEC_INLINE void moec_wg_await(const moec_wg_ring *r) {
   moec_wg_wait(moec_wg_address(&MOEC_WG_SHARED->full[r->s]), r->round & 1);
 }
 
+/* Read by the thread that says for its warp that the stage may be filled again. */
+MOEC_INLINE moec_wg_tile moec_wg_tile_of(uint32_t stage) {
+  moec_wg_tile w = {};
+  if (threadIdx.x % 32 == 0) w = MOEC_WG_SHARED->tiles[stage];
+  w.column = MOEC_WG_SAME(w.column), w.row = MOEC_WG_SAME(w.row), w.rows = MOEC_WG_SAME(w.rows);
+  w.e = MOEC_WG_SAME(w.e), w.from = MOEC_WG_SAME(w.from), w.depth = MOEC_WG_SAME(w.depth);
+  return w;
+}
+
 /* Stages of which nothing is needed. */
 MOEC_INLINE void moec_wg_skip(int32_t depth, moec_wg_ring *r) {
   for (int32_t at = 0; at < depth || at == 0; at += 64) {
@@ -395,8 +404,7 @@ MOEC_INLINE int moec_wg_take(const int form, const moec_wg_task *t, int g, moec_
                              float *d) {
   for (;;) {
     moec_wg_await(ring);
-    *w = MOEC_WG_SHARED->tiles[ring->s];
-    w->rows = MOEC_WG_SAME(w->rows), w->depth = MOEC_WG_SAME(w->depth);
+    *w = moec_wg_tile_of(ring->s);
     if (w->depth < 0) return 0;
     if (w->rows > 64 * g && w->depth > 0) break;
     if (w->rows > 64 * g) moec_wg_store_zeros(t, w, g);
