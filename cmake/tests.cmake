@@ -91,3 +91,7 @@ foreach(file IN LISTS scripts)
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600 SKIP_RETURN_CODE 77
                        ENVIRONMENT "${environment}")
 endforeach()
+
+# These take minutes: first, so that no processor waits for them at the end.
+set_tests_properties(e2e/cuda_compile_test unit/emit_cuda_test unit/emit_cuda_attention_grad_test
+                     unit/emit_cuda_halves_test unit/runtime_gemm_test e2e/planned_test PROPERTIES COST 100)
