@@ -20,10 +20,10 @@ const char *moec_dim_text(moec_module *m, moec_dim d);
 moec_status *moec_check_axis(int64_t axis, uint32_t rank, const char *what) MOEC_MUST_USE;
 /* Axes ascending, in [0, rank). */
 moec_status *moec_check_axes(moec_ints axes, uint32_t rank, const char *what) MOEC_MUST_USE;
-/* Sizes that are provably different are an error; sizes that may differ are the caller's
- * business (a constraint was recorded when the graph was built). */
 /* A result of another dtype than that of narrow operands is f32. */
 moec_status *moec_check_result(moec_dtype operands, moec_dtype result) MOEC_MUST_USE;
+/* Sizes that are provably different are an error; sizes that may differ are the caller's
+ * business (a constraint was recorded when the graph was built). */
 moec_status *moec_check_dims(moec_module *m, moec_dim a, moec_dim b, const char *what) MOEC_MUST_USE;
 moec_status *moec_check_rank(moec_module *m, moec_type t, uint32_t rank, const char *what) MOEC_MUST_USE;
 
