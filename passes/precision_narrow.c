@@ -188,7 +188,7 @@ static moec_status *narrow_node(narrowing *w, moec_node n) {
   return NULL;
 }
 
-/* Where bf16 was asked for, it is to be near f32; a model that is bf16 itself has what torch makes of it. */
+/* Where bf16 was asked for, it is to be near f32; a model that is bf16 itself stays that. */
 static void keep_recurrent(narrowing *w, moec_pass_ctx *cx, uint32_t n_nodes) {
   if (cx->options->precision != MOEC_PRECISION_BF16) return;
   uint32_t kept = 0;
